@@ -84,6 +84,7 @@ class Losses:
         self._back_by: float | None = None  # when it hears one again: for those who are still missing
         self._listens_until = 0.0
         self._said_early: set[Edge] = set()  # both ends say that they can't reach each other: while the host listens
+        self._waits_anew: set[Edge] = set()  # those of them since whose word no other epoch was begun
         self._unanswered_since: float | None = None  # by the rendezvous
         self._alarms: dict[Edge, str] = {}  # whose alarm about the other was counted
         self._rows: Counter[Edge] = Counter()  # how often the two accused each other
@@ -174,7 +175,7 @@ class Losses:
         if len(against) >= MOST_COMPLAINTS and by != self._me:
             return [Goes(by, "removed")]
         self._mesh.bar(frozenset((accused, by)))
-        return [BeginAnew()]
+        return self._anew()
 
     def receive_message(self, member: str, now: float) -> list[Judgement]:
         """A member said something, whatever it was."""
@@ -182,10 +183,10 @@ class Losses:
         judged: list[Judgement] = []
         if member in self._missing:
             del self._missing[member]
-            judged.append(BeginAnew())
+            judged += self._anew()
         accuser = self.hearings.accuser_of(member)
-        if accuser and self._mesh.are_parted(frozenset((member, accuser))):
-            judged += self._part(frozenset((member, accuser)), now)
+        if accuser and self._mesh.cannot_reach(member, accuser):
+            judged += self._hear_both(frozenset((member, accuser)), now)
         return judged + self._answer(self.hearings.receive_message(member, now)) + self._settle(now)
 
     # ---- Time
@@ -253,7 +254,7 @@ class Losses:
         here, was_alone = self._missing.keys() - set(gone), self.is_alone
         self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
         judged: list[Judgement] = [Goes(name, "lost") for name in gone]
-        anew = [BeginAnew()] if here or was_alone else []
+        anew = self._anew() if here or was_alone else []
         return [*([HeardAgain()] if was_alone else []), *judged, *anew]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
@@ -262,6 +263,7 @@ class Losses:
             self.hearings.dismiss(name)
         if now < self._listens_until:
             self._said_early.add(edge)
+            self._waits_anew.add(edge)
             return []
         if edge in self._alarms:
             self.hearings.forgive(self._alarms.pop(edge))
@@ -271,16 +273,30 @@ class Losses:
             self._mesh.bar(edge)
         if one := self._mesh.cut_off(edge, self._members, host=self._me):
             return self.receive_loss(one, now)
+        return self._anew()
+
+    def _hear_both(self, edge: Edge, now: float) -> list[Judgement]:
+        """Each end has said that it can't reach the other. Where the link of one has come up since, its alarm was no
+        false one all the same: the other end was down."""
+        if self._mesh.are_parted(edge):
+            return self._part(edge, now)
+        for name in edge:
+            self.hearings.dismiss(name)
+        return self._anew()
+
+    def _anew(self) -> list[Judgement]:
+        self._waits_anew = set()
         return [BeginAnew()]
 
     def _part_late(self, now: float) -> list[Judgement]:
         """Once the host has listened: whose links still don't stand. Where they do again, the two had ended their epoch
         all the same, and wait for another one."""
-        said, self._said_early = self._said_early, set()
+        said, waits = self._said_early, self._waits_anew
+        self._said_early, self._waits_anew = set(), set()
         here = sorted((edge for edge in said if edge <= set(self._members)), key=sorted)
         parted = [edge for edge in here if self._mesh.are_parted(edge)]
         judged = [judgement for edge in parted for judgement in self._part(edge, now)]
-        return judged or ([BeginAnew()] if here else [])
+        return judged or (self._anew() if waits & set(here) else [])
 
     def _answer(self, alarm: FalseAlarm | None) -> list[Judgement]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""
@@ -290,4 +306,4 @@ class Losses:
             return [Goes(alarm.by, "removed")]
         if alarm.counts:
             self._alarms[frozenset((alarm.by, alarm.accused or self._me))] = alarm.by
-        return [BeginAnew()]
+        return self._anew()

@@ -94,6 +94,34 @@ def test_pair_when_one_end_says_late_that_it_cannot_reach_the_other_then_they_ar
     assert mesh.is_apart(frozenset(("bob", "cyd"))) is not is_up_again
 
 
+def test_accuser_when_each_end_it_accuses_was_down_and_its_own_is_up_again_then_none_of_it_was_a_false_alarm() -> None:
+    mesh = Mesh()
+    losses = Losses("ada", mesh)
+    losses.receive_members(FOUR, 0.0)
+    for alarm in range(2 * MOST_FALSE_ALARMS):
+        now, accused = 40.0 * (alarm + 1), FOUR[1 + alarm % 2 * 2]
+        losses.receive_accusation(accused, "cyd", now)
+        mesh.linked("cyd", accused, "direct", 0.01)
+        mesh.unlinked(accused, "cyd")
+        assert losses.receive_message(accused, now + 1) == [BeginAnew()]
+        mesh.linked(accused, "cyd", "direct", 0.01)
+
+
+def test_pair_when_it_was_apart_while_the_host_listened_and_another_epoch_began_since_then_none_for_it() -> None:
+    party = party_of(*FOUR)
+    party.advance(60.0)
+    party.coordinator.woke(party.now)
+    apart(party, "ada", "bob")
+    for one, other in (("ada", "bob"), ("bob", "ada")):
+        party.obey(party.coordinator.linked(one, other, "direct", 0.01, party.now))
+    party.obey(party.coordinator.doubted("cyd", party.now))  # a false alarm: cyd has ended its epoch
+    party.advance(1.0)
+    assert set(party.serving) == set(FOUR)
+    begun = len(party.proposals)
+    party.advance(2 * LISTEN_S)
+    assert len(party.proposals) == begun
+
+
 def test_alarm_when_the_other_end_says_later_that_the_link_is_down_too_then_it_was_true() -> None:
     party = party_of(*FOUR)
     for _ in range(MOST_FALSE_ALARMS - 1):
