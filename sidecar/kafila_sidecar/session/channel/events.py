@@ -18,6 +18,13 @@ class MessageFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoke:
+    """A member said something, and is there; told before what follows from it for the membership."""
+
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberJoined:
     """The log admitted a member; it got no control message sent before."""
 
@@ -112,6 +119,7 @@ class JoiningChanged:
 
 Event = (
     MessageFrom
+    | Spoke
     | MemberJoined
     | MemberRemoved
     | KnowsItIsOut

@@ -60,11 +60,15 @@ class Dispatcher:
         self._served_by: ev.Proposal | None = None  # the latest plan that stages were loaded for
 
     async def hear(self, sender: str, control: ring_pb2.Control, number: int) -> None:
-        """Whatever another member says shows that it is there. `number` as in `MessageFrom`."""
+        """`number` as in `MessageFrom`."""
+        await self.spoke(sender)
+        await self.understand(sender, control, number)
+
+    async def spoke(self, sender: str) -> None:
+        """Whatever another member says shows that it is there."""
         self._follower.heard(sender, self._now())
         if self._coordinator:
             await self._cores.obey(self._coordinator.heard(sender, self._now()))
-        await self.understand(sender, control, number)
 
     async def understand(self, sender: str, control: ring_pb2.Control, number: int = 0) -> None:
         """What a member says, this one included; what makes no sense is dropped, and what does not hold any more."""

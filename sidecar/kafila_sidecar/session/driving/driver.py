@@ -262,6 +262,8 @@ class SessionDriver:
         match item:
             case events.MessageFrom(sender, control, number):
                 await self._dispatcher.hear(sender, control, number)
+            case events.Spoke(sender):
+                await self._dispatcher.spoke(sender)
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
