@@ -176,6 +176,8 @@ class Dispatcher:
 
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
         self._roster.linked(sender, peer, edge)
+        if peer == self._follower.name:
+            self._links.other_ends.receive_up(sender)
         if self._coordinator:
             told = self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now(), edge.bytes_per_s)
             await self._cores.obey(told)
@@ -184,6 +186,8 @@ class Dispatcher:
 
     def _heard_no_link(self, sender: str, peer: str) -> None:
         self._roster.linked(sender, peer, None)
+        if peer == self._follower.name:
+            self._links.other_ends.receive_down(sender, self._now())
         if self._coordinator:
             self._coordinator.unlinked(sender, peer, self._now())
         elif {sender, peer} <= set(self._follower.members):
@@ -242,6 +246,7 @@ class Dispatcher:
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self._follower.name:
+            self._links.other_ends.receive_down(sender, self._now())
             self._turns.say(speech.here())
         elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_beyond_doubt(member):
             await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))
