@@ -94,6 +94,11 @@ class HostMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class HostKnocked:
+    """Somebody knocks at this member by the host's name, to come back: it was started again, unless that is a lie."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -126,6 +131,7 @@ Event = (
     | HostChanged
     | Doubted
     | HostMissed
+    | HostKnocked
     | HostConvicted
     | WentAstray
     | Outvoted
