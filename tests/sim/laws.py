@@ -119,10 +119,16 @@ def _has_no_room(world: World) -> bool:
 
 def _waits_for_its_host(world: World) -> bool:
     """Of two members only the host may go on alone, since each may be cut off from the other: the other one waits for
-    it, and so does whoever was lost before and can be taken back by a host only."""
+    it, and so does whoever was lost before and can be taken back by a host only. Where all of them are on their way
+    back, the longest log that is kept says so: nobody knows more."""
     out = {machine.member_name for machine in world.machines.values() if machine.is_out}
-    channels = [m.participation.channel for m in world.machines.values() if m.participation and m.runs and not m.is_out]
-    return any(len(channel.members) == 2 and channel.host in out for channel in channels)
+    left = [machine for machine in world.machines.values() if machine.runs and not machine.is_out]
+    channels = (machine.participation.channel for machine in left if machine.participation)
+    sessions = [(channel.members, channel.host) for channel in channels]
+    if kept := [machine.seat.keeper.kept.log for machine in left if machine.seat]:
+        longest = max(kept, key=len)
+        sessions.append((longest.members, longest.host))
+    return any(len(members) == 2 and host in out for members, host in sessions)
 
 
 def last_answers(world: World) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from kafila_sidecar.session.coordination.states import Ending, State
 from tests.sidecar.session.village import Village
 from tests.sim.clock import Life
-from tests.sim.laws import answers_end, answers_go_on, healthy_members_go_on, healthy_members_stay
+from tests.sim.laws import answers_end, answers_go_on, healthy_members_go_on, healthy_members_stay, is_hopeless
 from tests.sim.machines import JOIN_AGAIN
 from tests.sim.world import SETTLE_S, Answer, World
 
@@ -160,3 +160,39 @@ def test_member_when_it_ends_its_part_by_itself_then_that_it_was_well_is_seen(
     for _ in range(2):
         healthy_members_go_on(world)
     assert len(world.broken) == (is_broken and not was_removed)
+
+
+def on_its_way_back(name: str, village: Village, *, is_killed: bool = False) -> Any:
+    """A machine that was started again, and has nothing but what it kept."""
+    seat = SimpleNamespace(keeper=SimpleNamespace(kept=SimpleNamespace(log=village[name].replica.log)))
+    return SimpleNamespace(
+        member_name=name,
+        runs=not is_killed,
+        is_out="killed" if is_killed else "",
+        process=SimpleNamespace(life=Life.DEAD if is_killed else Life.RUNS),
+        participation=None,
+        hardware=SimpleNamespace(memory_bytes=1),
+        seat=None if is_killed else seat,
+    )
+
+
+@pytest.mark.parametrize(
+    ("removes_ben", "takes_ben_back", "is_host_killed", "hopeless"),
+    [(True, False, True, True), (True, False, False, False), (False, False, True, False), (True, True, True, False)],
+)
+def test_session_when_all_who_are_left_are_on_their_way_back_then_hopeless_where_the_host_went_on_with_one_of_them(
+    removes_ben: bool, takes_ben_back: bool, is_host_killed: bool, hopeless: bool
+) -> None:
+    """For all that the two can know it goes on alone."""
+    village = Village("anna", "ben")
+    host, ben = village["host"].upkeep, village["ben"].replica.me
+    village.deaf.add("ben")
+    if removes_ben:
+        village.do("host", host.remove("ben", "lost"))
+    if takes_ben_back:
+        village.deaf.add("anna")
+        village.do("host", host.take_back(ben, 9))
+        village["ben"].replica.log = village["host"].replica.log
+    machines = {name: on_its_way_back(name, village) for name in ("anna", "ben")}
+    machines["host"] = on_its_way_back("host", village, is_killed=is_host_killed)
+    assert is_hopeless(cast(World, SimpleNamespace(machines=machines))) is hopeless

@@ -11,7 +11,8 @@ from tests.sim.laws import AT_THE_END, LOOKS, NOT_YET, WHEN_SETTLED
 from tests.sim.schedule import What, draw, draw_moving
 
 SCHEDULES = 300
-FURTHER = (1266, 2132, 2133, 2714, 4512, 6656, 10267, 10304, 10784, 14706, 15552, 18554)  # broke a law before
+# broke a law before
+FURTHER = (1266, 2132, 2133, 2714, 4512, 6656, 10267, 10304, 10784, 14706, 14900, 15259, 15552, 16438, 16472, 18554)
 MOVING = 4
 
 

@@ -18,6 +18,13 @@ class MessageFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoke:
+    """A member said something, and is there; told before what follows from it for the membership."""
+
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberJoined:
     """The log admitted a member; it got no control message sent before."""
 
@@ -87,6 +94,11 @@ class HostMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class HostKnocked:
+    """Somebody knocks at this member by the host's name, to come back: it was started again, unless that is a lie."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -112,12 +124,14 @@ class JoiningChanged:
 
 Event = (
     MessageFrom
+    | Spoke
     | MemberJoined
     | MemberRemoved
     | KnowsItIsOut
     | HostChanged
     | Doubted
     | HostMissed
+    | HostKnocked
     | HostConvicted
     | WentAstray
     | Outvoted

@@ -9,8 +9,10 @@ from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavai
 from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember, never_back
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
+from kafila_sidecar.session.admission.proving import fits
 from kafila_sidecar.session.admission.returns import Returns
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.events import HostKnocked
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
@@ -133,6 +135,8 @@ class Reception:
         """Takes a newcomer's step and answers it; what follows when that admitted it."""
         if self._admission is not None and step.WhichOneof("step") in STEPS:
             return self._knocked(self._doorstep.receive(mailbox, step, now), now)
+        if self._admission is None and step.HasField("knock"):
+            return self._knocked_elsewhere(step.knock)
         if self._admission is None or mailbox in {one.mailbox for one in self._where.settled(self._replica.members)}:
             return Acts()
         outcome = self._admission.receive(mailbox, step, now)
@@ -176,6 +180,13 @@ class Reception:
             case AdmissionAnswer():
                 self._answer(outcome)
         return Acts()
+
+    def _knocked_elsewhere(self, knock: ring_pb2.Knock) -> Acts:
+        """Only the host takes anybody back. That the host itself is started again is worth knowing for who misses it;
+        nothing proves it, so that nobody else may go by it."""
+        log = self._replica.log
+        is_host = fits(knock.token, log.session, log.now.host_member, knock.ephemeral)
+        return Acts(events=[HostKnocked()]) if is_host else Acts()
 
     def _check_may_return(self, proved: ProvedMember) -> None:
         log, member = self._replica.log, proved.member

@@ -20,6 +20,7 @@ from kafila_sidecar.session.channel.events import (
     MemberJoined,
     MemberRemoved,
     MessageFrom,
+    Spoke,
 )
 from kafila_sidecar.session.channel.intake import LogIntake
 from kafila_sidecar.session.channel.waiting import Waiting
@@ -57,6 +58,15 @@ class HostForked(ForkedByHost):
     def __init__(self, sentence: str, told: list[Event]) -> None:
         super().__init__(sentence)
         self.told = told
+
+
+def heard_first(events: list[Event]) -> list[Event]:
+    """Whose messages follow upon a removal was there before it has effect: it may leave another one to vote for, and a
+    host that is heard just then is not to be voted out. Who came in by these events was not there before."""
+    came = {event.member.name for event in events if isinstance(event, MemberJoined)}
+    changed = next((at for at, event in enumerate(events) if isinstance(event, MemberRemoved)), len(events))
+    speakers = [event.sender for event in events[changed:] if isinstance(event, MessageFrom)]
+    return [*(Spoke(name) for name in dict.fromkeys(speakers) if name not in came), *events]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,8 @@ class Replica:
         """
         had_convicted = self.ballots.has_convicted
         events = self._receive(sealed)
+        if events is not None:
+            events = heard_first(events)
         if events and self.ballots.has_convicted and not had_convicted:
             sentence = next(one.sentence for one in events if isinstance(one, HostConvicted))
             raise HostForked(sentence, events)
@@ -311,7 +323,7 @@ class Replica:
             case "entries":
                 if from_host and self.ballots.has_convicted:
                     return []  # it would move on the place that the others vote for
-                return self._intake.take(control.entries.entries, sender.name)
+                return [Spoke(sender.name), *self._intake.take(control.entries.entries, sender.name)]
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":

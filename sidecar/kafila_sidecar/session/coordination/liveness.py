@@ -21,6 +21,7 @@ GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
 LINK_SILENT_S = 15.0  # silence alone
 LISTEN_S = 5.0  # after its own sleep a member hears what the others say before it judges anybody
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
+ALONE_WITH_HOST = 2  # members of a session in which nobody can succeed the host
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
 ONE_OUTAGE_S = 15.0  # false alarms about different members within this are one: they have one cause
@@ -103,6 +104,12 @@ class Liveness:
         """Another member misses the host: it is asked for, unless its link says that it is there."""
         if self._doubted_at is None and self._host not in {self._me, *self._gone}:
             self._doubted_at = now
+
+    def receive_knock(self, now: float) -> None:
+        """The host, it seems, was started again. Of two members the other one can't succeed it, so that it need not
+        wait for that, and goes to where the host comes back."""
+        if self._takeover_by is not None and len(self._members) == ALONE_WITH_HOST:
+            self._takeover_by = now
 
     def receive_goodbye(self, member: str, now: float) -> bool:
         """A member says that it goes. False if it was gone before."""

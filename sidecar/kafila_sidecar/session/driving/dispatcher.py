@@ -60,11 +60,15 @@ class Dispatcher:
         self._served_by: ev.Proposal | None = None  # the latest plan that stages were loaded for
 
     async def hear(self, sender: str, control: ring_pb2.Control, number: int) -> None:
-        """Whatever another member says shows that it is there. `number` as in `MessageFrom`."""
+        """`number` as in `MessageFrom`."""
+        await self.spoke(sender)
+        await self.understand(sender, control, number)
+
+    async def spoke(self, sender: str) -> None:
+        """Whatever another member says shows that it is there."""
         self._follower.heard(sender, self._now())
         if self._coordinator:
             await self._cores.obey(self._coordinator.heard(sender, self._now()))
-        await self.understand(sender, control, number)
 
     async def understand(self, sender: str, control: ring_pb2.Control, number: int = 0) -> None:
         """What a member says, this one included; what makes no sense is dropped, and what does not hold any more."""
@@ -172,6 +176,8 @@ class Dispatcher:
 
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
         self._roster.linked(sender, peer, edge)
+        if peer == self._follower.name:
+            self._links.other_ends.receive_up(sender)
         if self._coordinator:
             told = self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now(), edge.bytes_per_s)
             await self._cores.obey(told)
@@ -180,6 +186,8 @@ class Dispatcher:
 
     def _heard_no_link(self, sender: str, peer: str) -> None:
         self._roster.linked(sender, peer, None)
+        if peer == self._follower.name:
+            self._links.other_ends.receive_down(sender, self._now())
         if self._coordinator:
             self._coordinator.unlinked(sender, peer, self._now())
         elif {sender, peer} <= set(self._follower.members):
@@ -238,6 +246,7 @@ class Dispatcher:
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self._follower.name:
+            self._links.other_ends.receive_down(sender, self._now())
             self._turns.say(speech.here())
         elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_beyond_doubt(member):
             await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))

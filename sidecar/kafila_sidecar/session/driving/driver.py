@@ -235,7 +235,8 @@ class SessionDriver:
 
     def _next_timer(self) -> float | None:
         """When something is due, unless something happens before; None: nothing is waited for."""
-        timers = [self.follower.next_timer(self._clock.now(), self._silent_s)]
+        now, silent_s = self._clock.now(), self._silent_s
+        timers = [self.follower.next_timer(now, silent_s), self._links.other_ends.next_timer(now, silent_s)]
         timers += [self.leaving.next_timer(), *([self.coordinator.next_timer()] if self.coordinator else [])]
         return min((timer for timer in timers if timer is not None), default=None)
 
@@ -249,6 +250,8 @@ class SessionDriver:
                 self.coordinator.woke(self._clock.now())
 
     async def _on_timer(self) -> None:
+        for peer in self._links.other_ends.handle_timer(self._clock.now(), self._silent_s):
+            self._links.renew(peer)
         await self._cores.do(self.follower.handle_timer(self._clock.now(), self._silent_s))
         if self.coordinator:
             if self._stage.active_sequences:
@@ -262,6 +265,8 @@ class SessionDriver:
         match item:
             case events.MessageFrom(sender, control, number):
                 await self._dispatcher.hear(sender, control, number)
+            case events.Spoke(sender):
+                await self._dispatcher.spoke(sender)
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
@@ -273,6 +278,7 @@ class SessionDriver:
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
+                self._links.other_ends.receive_down(sender, self._clock.now())
                 await self._cores.obey(self.coordinator.doubted(sender, self._clock.now()))
             case events.KnowsItIsOut(name) if self.coordinator:
                 await self._cores.obey(self.coordinator.knows_it_is_out(name, self._clock.now()))
@@ -299,6 +305,8 @@ class SessionDriver:
                 self._reach_out()
             case events.HostMissed():
                 self.follower.liveness.receive_doubt(self._clock.now())
+            case events.HostKnocked():
+                self.follower.liveness.receive_knock(self._clock.now())
             case events.RoomMoved():
                 self.follower.liveness.receive_move(self.channel.keeper_of_room)
                 self._network.moved(list(self._standing.up))

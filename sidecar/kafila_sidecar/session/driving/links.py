@@ -11,6 +11,7 @@ from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.coordination.edges import is_another_trip
 from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.judging.ends import OtherEnds
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class Links:
         self._reached: frozenset[str] = frozenset()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
+        self.other_ends = OtherEnds()
 
     def knows(self, peer: str) -> bool:
         """Whether it has said where it can be reached."""

@@ -15,7 +15,7 @@ from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.versions import Versions
-from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved
+from kafila_sidecar.session.channel.events import HostChanged, HostKnocked, MemberRemoved
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import Replica
@@ -254,13 +254,10 @@ def succeeded() -> tuple[Replica, Replica, Replica]:
     return host, ada, bob
 
 
-def test_host_when_its_successor_comes_back_to_it_then_it_hears_that_it_is_none_and_takes_nobody_back() -> None:
-    host, ada, _ = succeeded()
-    assert (ada.log.host, host.log.host) == ("ada", "host")
-    answers: list[AdmissionAnswer] = []
-    reception = Reception(
-        replica=host,
-        upkeep=Upkeep(host),
+def reception_of(replica: Replica, answers: list[AdmissionAnswer]) -> Reception:
+    return Reception(
+        replica=replica,
+        upkeep=Upkeep(replica),
         place=Code(7, (), RendezvousAddress("127.0.0.1", 7770)),
         guesses=MemoryStore(),
         versions=VERSIONS,
@@ -268,6 +265,25 @@ def test_host_when_its_successor_comes_back_to_it_then_it_hears_that_it_is_none_
         where=cast(Any, None),
         presence=Presence(1.0),
     )
+
+
+def test_member_when_somebody_knocks_at_it_then_it_answers_nobody_and_tells_only_of_its_host() -> None:
+    host = new_host()
+    ada, bob = newcomer(host, "ada"), newcomer(host, "bob")
+    ada.log.append(host.log.entries[-1])
+    answers: list[AdmissionAnswer] = []
+    reception = reception_of(ada, answers)
+    told = {one.self_name: reception.receive(9, knocker(one).knock(), 0.0).events for one in (host, bob)}
+    assert told == {"host": [HostKnocked()], "bob": []}
+    assert reception.receive(9, ring_pb2.Admission(knock=ring_pb2.Knock()), 0.0).events == []
+    assert answers == []
+
+
+def test_host_when_its_successor_comes_back_to_it_then_it_hears_that_it_is_none_and_takes_nobody_back() -> None:
+    host, ada, _ = succeeded()
+    assert (ada.log.host, host.log.host) == ("ada", "host")
+    answers: list[AdmissionAnswer] = []
+    reception = reception_of(host, answers)
     acts = reception.take_back(proved(door(host), knocker(ada)), 0.0)
     assert acts.events == [MemberRemoved("host", "lost"), HostChanged("ada")]
     assert (host.log.host, answers, acts.letters) == ("ada", [], [])

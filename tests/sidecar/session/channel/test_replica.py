@@ -15,6 +15,7 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
     Outvoted,
+    Spoke,
     WentAstray,
 )
 from kafila_sidecar.session.channel.presence import Presence
@@ -95,7 +96,7 @@ def test_receive_when_a_newcomers_message_is_quicker_than_its_admission_then_tol
     assert anna.receive(ben.write(go(7))) is None
     events = anna.receive(entry)
     assert events is not None
-    assert [type(one) for one in events] == [MemberJoined, MessageFrom]
+    assert [type(one) for one in events] == [Spoke, MemberJoined, MessageFrom]
 
 
 def test_receive_when_message_was_written_before_its_reader_joined_then_not_told() -> None:
@@ -116,12 +117,25 @@ def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_lea
     acts = Upkeep(host).remove("ben", "removed")
     assert acts.events == [MemberRemoved("ben", "removed")]
     entry = acts.letters[0].sealed
-    assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
-    assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
+    assert anna.receive(entry) == [Spoke("host"), MemberRemoved("ben", "removed")]
+    assert ben.receive(entry) == [Spoke("host"), MemberRemoved("ben", "removed")]
     for replica in (host, anna):
         with pytest.raises(Denied):
             replica.receive(late)
     assert ben.receive(anna.write(go(2))) is None  # sealed with a key that ben can't know
+
+
+def test_receive_when_a_removal_comes_and_what_waited_for_it_then_who_spoke_is_there_before_it_has_effect() -> None:
+    """Else a host that is heard again by it is voted out in that moment, if it leaves another one to vote for."""
+    host, anna, ben = three()
+    newcomer(host, "carl")
+    for one in (anna, ben):
+        one.receive(host.write_entries())
+    removal = Upkeep(host).remove("carl", "removed").letters[0].sealed
+    ben.receive(removal)
+    assert anna.receive(host.write(go(1))) is None
+    events = [MemberRemoved("carl", "removed"), MessageFrom("host", go(1))]
+    assert anna.receive(ben.write_entries()) == [Spoke("host"), Spoke("ben"), *events]
 
 
 def test_receive_when_a_member_pretends_to_be_another_then_denied_and_number_is_not_burnt() -> None:
@@ -155,7 +169,7 @@ def test_receive_when_a_member_that_is_not_host_makes_entries_then_log_stays() -
     entry = ring_pb2.LogEntry(index=3, session=SESSION)
     data = entry.SerializeToString()
     bad = ring_pb2.SignedEntry(entry=data, signature=anna.identity.sign(b"log entry", data))
-    assert ben.receive(anna.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[bad])))) == []
+    assert ben.receive(anna.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[bad])))) == [Spoke("anna")]
     assert names(ben) == ["host", "anna", "ben"]
 
 

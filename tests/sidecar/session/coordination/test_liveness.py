@@ -88,6 +88,22 @@ def test_host_when_it_is_gone_then_the_first_in_order_is_the_heir_until_nobody_t
     assert liveness.handle_timer(5.0 + TAKEOVER_DEADLINE_S, {}) == [NoSuccessor()]
 
 
+@pytest.mark.parametrize(
+    ("members", "is_gone", "verdicts"),
+    [(("ada", "cyd"), True, [NoSuccessor()]), (("ada", "cyd"), False, []), (("ada", "bob", "cyd"), True, [])],
+)
+def test_host_when_it_is_missed_and_knocks_then_the_other_one_of_two_waits_for_no_successor(
+    members: tuple[str, ...], is_gone: bool, verdicts: list[NoSuccessor]
+) -> None:
+    liveness = Liveness(me="cyd", host="ada", members=members)
+    liveness.receive_knock(1.0)
+    liveness.receive_departure("ada", 1.0)
+    if is_gone:
+        assert liveness.handle_timer(1.0 + GONE_WITHOUT_LINK_S, {}) == [Died("ada")]
+    liveness.receive_knock(4.0)
+    assert [one for one in liveness.handle_timer(4.0, {}) if isinstance(one, NoSuccessor)] == verdicts
+
+
 def test_host_when_it_is_succeeded_by_somebody_dead_then_the_wait_begins_anew() -> None:
     liveness = judged_by_cyd()
     liveness.receive_goodbye("ada", 0.0)

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import HOST, Candidate
-from kafila_sidecar.session.channel.events import Doubted, MemberDeparted, MemberReturned
+from kafila_sidecar.session.channel.events import Doubted, HostKnocked, MemberDeparted, MemberReturned, Spoke
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.states import Ending, State
@@ -177,6 +177,34 @@ async def test_member_when_the_host_is_gone_then_it_votes_and_follows_the_succes
     assert driven.driver.follower.host == "bob"
     assert driven.driver.coordinator is None
     assert "capability" in driven.channel.bodies()[before:]
+
+
+async def test_member_when_it_hears_the_host_by_the_removal_of_who_it_voted_for_then_it_votes_for_nobody_else(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("dan", "ada", "bob", "cyd", "dan")
+    driven.channel.tell(MemberDeparted("ada"))
+    await asyncio.sleep(2.4)
+    assert driven.channel.votes == ["bob"]
+    driven.channel.tell(Spoke("ada"))
+    driven.channel.remove("bob", "removed")
+    await driven.settled()
+    assert driven.channel.votes == ["bob"]
+
+
+async def test_member_of_two_when_the_host_that_it_misses_knocks_then_it_ends_its_part_to_come_back(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.channel.tell(HostKnocked())
+    driven.channel.tell(MemberDeparted("ada"))
+    await asyncio.sleep(2.4)
+    assert driven.channel.votes == ["bob"]
+    assert driven.driver.follower.ending is None
+    driven.channel.tell(HostKnocked())
+    await driven.settled()
+    assert driven.state is State.CLOSED
+    assert driven.driver.follower.ending is Ending.LOST
 
 
 async def test_member_when_its_machine_slept_then_it_listens_before_it_holds_anybody_to_be_lost(

@@ -63,13 +63,15 @@ class LivelyLink:
 class LivelyNetwork(NoNetwork):
     """Every link is made at once."""
 
+    link_type = LivelyLink
+
     def __init__(self, rtt_s: float = 0.01) -> None:
         super().__init__()
         self.links: list[LivelyLink] = []
         self._rtt_s = rtt_s
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        self.links.append(LivelyLink(peer, self._rtt_s))
+        self.links.append(self.link_type(peer, self._rtt_s))
         return cast(Link, self.links[-1])
 
 
