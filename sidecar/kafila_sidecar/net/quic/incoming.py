@@ -48,11 +48,10 @@ class IncomingPackets(OutgoingPackets):
         return event.data
 
     def _take(self, data: bytes, now: float) -> bool:
-        """Whether it was a packet that is read here; else nothing is changed by it yet."""
+        """Whether it was a packet that is read here; else nothing is changed by it yet, but that the keys are the
+        peer's new ones where it decrypted with those: aioquic, which then reads it, has use for no others."""
         is_ours = data[1 : 1 + len(self.host_cid)] == self.host_cid and data[0] & _FORM == SHORT
-        if not is_ours or not self._handshake_confirmed or self._close_pending:
-            return False
-        if self._state is not QuicConnectionState.CONNECTED:
+        if not is_ours or not self._handshake_confirmed or self._state is not QuicConnectionState.CONNECTED:
             return False
         space = self._space
         try:

@@ -51,7 +51,7 @@ class OutgoingPackets(QuicConnection):
         """False where nothing but what came of a peer's datagram has changed and there is nothing to be sent for that:
         looking costs a tenth of `datagrams_to_send`. What it overlooked would go with the next timer."""
         sending = self._sending()
-        return sending is None or bool(sending) or _is_due(self._space, now)
+        return sending is None or bool(sending) or _is_ack_due(self._space, now)
 
     def _sending(self) -> list[QuicStream] | None:
         """The streams that have data, where there may be nothing else to be sent but acknowledgements."""
@@ -104,13 +104,13 @@ class OutgoingPackets(QuicConnection):
                 self._pacing_at = loss._pacer.next_send_time(now)
                 if self._pacing_at is not None:
                     break
-            if stream is None and not _is_due(space, now):
+            if stream is None and not _is_ack_due(space, now):
                 break
             if loss.congestion_window - loss.bytes_in_flight < self._max_datagram_size:
                 return datagrams + super().datagrams_to_send(now)  # it fills what is left of the window
             handlers: Handlers = []
             self._heads.seek(0)
-            if _is_due(space, now):
+            if _is_ack_due(space, now):
                 self._add_ack(handlers, now)
             data = self._add_data(handlers, stream) if stream is not None else None
             if not handlers:
@@ -203,7 +203,7 @@ class OutgoingPackets(QuicConnection):
         self._loss.spaces = [space for space in self._loss.spaces if not space.discarded]  # its timers look at each
 
 
-def _is_due(space: QuicPacketSpace, now: float) -> bool:
+def _is_ack_due(space: QuicPacketSpace, now: float) -> bool:
     return space.ack_at is not None and space.ack_at <= now
 
 

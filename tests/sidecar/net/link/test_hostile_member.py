@@ -13,7 +13,7 @@ from tests.support import fuzz
 PACKETS = max(1, fuzz.INPUTS // 50)  # many of them end a connection, and a handshake costs some ten milliseconds
 MOST_GROWTH_BYTES = 1 << 20  # one connection with all the streams that a peer may open
 _SHORT_HEADER, _TWO_BYTE_NUMBER = 0x40, 0x01  # RFC 9000 section 17.3.1
-_FIRST_NUMBER = 1000
+_LEAST_BYTES = 4  # of number and payload together: RFC 9001 section 5.4.2
 
 
 def frame(kind: int, *fields: int | bytes) -> bytes:
@@ -45,24 +45,37 @@ FRAMES = {
 
 
 class HostileMember:
-    """A link whose far end is honest; `say` sends any payload in a packet that decrypts."""
+    """A link whose far end is honest; `say` sends any payload in a packet that decrypts, and that no other follows.
+
+    Nothing is added to a payload but what it is too short by, and numbers go on where the handshake ended: what an
+    honest member might say takes the same way as if one had said it.
+    """
 
     def __init__(self, *, dials: bool) -> None:
         a, b = established(DatagramWire(delay_s=0.001))
         self.end, self.honest = (a, b) if dials else (b, a)
-        self._numbers = itertools.count(_FIRST_NUMBER)
+        self._numbers = itertools.count(self.end.core.connection._packet_number)
 
-    def say(self, payload: bytes) -> None:
-        self.say_in(next(self._numbers), payload)
+    def say(self, payload: bytes, *, first: int = _SHORT_HEADER | _TWO_BYTE_NUMBER) -> None:
+        self.say_in(next(self._numbers), payload, first=first)
+
+    def say_at_once(self, payloads: list[bytes]) -> None:
+        """Packets that the far end takes one after another, before it answers any."""
+        for payload in payloads:
+            self._send(next(self._numbers), payload, _SHORT_HEADER | _TWO_BYTE_NUMBER)
 
     def say_in(self, number: int, payload: bytes, *, first: int = _SHORT_HEADER | _TWO_BYTE_NUMBER) -> None:
-        """In a packet of this number; `first`: its first byte."""
-        connection, honest = self.end.core.connection, self.honest
-        header = bytes([first]) + connection._peer_cid.cid + number.to_bytes(2, "big")
+        """In a packet of this number; `first`: its first byte, which says how many bytes the number has."""
+        self._send(number, payload, first)
+        pump(self.honest)
+
+    def _send(self, number: int, payload: bytes, first: int) -> None:
+        connection, honest, number_bytes = self.end.core.connection, self.honest, (first & 0x03) + 1
+        header = bytes([first]) + connection._peer_cid.cid + number.to_bytes(number_bytes, "big")
+        payload = payload.ljust(_LEAST_BYTES - number_bytes, b"\0")
         crypto = connection._cryptos[tls.Epoch.ONE_RTT]
         honest.wire.now += 0.001
-        honest.core.receive(crypto.encrypt_packet(header, payload + bytes(4), number), honest.wire.now, 0.02)
-        pump(honest)
+        honest.core.receive(crypto.encrypt_packet(header, payload, number), honest.wire.now, 0.02)
 
 
 def pump(end: QuicEnd) -> None:
