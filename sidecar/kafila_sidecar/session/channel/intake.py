@@ -126,9 +126,10 @@ class LogIntake:
         return member is not None and member.index >= ring_pb2.LogEntry.FromString(signed.entry).index
 
     def _astray(self, name: str, signed: ring_pb2.SignedEntry) -> Event:
-        """A host of whom more than one of the others had to vote does not know yet with whom they are."""
-        now = self._log.now
-        may_be_outvoted = now.host_member == self._me and len(now.heirs) > 1
+        """A host of whom more than one of the others had to vote does not know yet with whom they are, whomever it has
+        put out since."""
+        index = min(ring_pb2.LogEntry.FromString(signed.entry).index, len(self._log))
+        may_be_outvoted = self._log.now.host_member == self._me and len(self._log.before(index).heirs) > 1
         return Outvoted(name, (signed,)) if may_be_outvoted else WentAstray(name, (signed,))
 
     def _convict(self, error: ForkedByHost, signed: ring_pb2.SignedEntry) -> list[Event]:

@@ -20,7 +20,7 @@ def are_most_here(
     """
     successor = rival.taken_over.successor
     others = {one.name for one in log.members} - {me, successor}
-    if not _most(others & set(present), others):
+    if others and not _most(others & set(present), others):
         return False
     here = [one for one in log.members if one.name == me or one.name in present]
     has_lied = any(one.name == successor and log.is_past(one, rival.index) for one in log.members)

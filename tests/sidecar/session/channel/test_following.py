@@ -72,6 +72,30 @@ async def test_host_when_only_who_came_since_is_with_it_besides_those_who_were_c
     assert village["host"].replica.log.member("anna")
 
 
+@pytest.mark.parametrize("knows", [False, True])
+async def test_host_when_it_puts_out_a_voter_until_one_other_is_left_then_it_may_be_outvoted_all_the_same(
+    knows: bool,
+) -> None:
+    village = Village("anna", "ben")
+    village.deaf = {"host"}
+    village.do("ben", village["ben"].upkeep.vote("anna"))
+    village.do("anna", village["anna"].upkeep.vote("anna"))
+    entry = village["anna"].replica.log.entries[-1]
+    village.deaf = {"anna", "ben"}
+    host = village["host"].replica
+    village.do("host", village["host"].upkeep.remove("ben", "removed"))
+    assert host._intake.take([entry], "anna") == [Outvoted("anna", (entry,))]
+    if knows:
+        host.log.follows(host.log.former("ben").member, len(host.log), host.log.head)  # type: ignore[union-attr]
+    done: list[object] = []
+    following = following_of(village, done)
+    following.begin(Outvoted("anna", (entry,)))
+    following.end()
+    following._yield_or_stay(Outvoted("anna", (entry,)))
+    assert isinstance(done[-1], LeftBehind) is not knows
+    assert (host.log.member("anna") is None) is knows  # nobody can vote with her any more
+
+
 def _heard_again(village: Village) -> None:
     """Ben is with the host, whatever it voted."""
 
