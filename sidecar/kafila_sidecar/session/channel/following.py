@@ -6,9 +6,9 @@ from collections.abc import Callable
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.channel.roll import are_most_here
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.rivals import LeftBehind
+from kafila_sidecar.session.membership.roll import are_most_here
 
 OLD_MAIL_S = 2.0  # until what was written before has come
 ROLL_CALL_S = 5.0  # how long members have to say that they are with a host which was voted out

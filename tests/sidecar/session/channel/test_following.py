@@ -8,9 +8,9 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import KnowsItIsOut, Outvoted, WentAstray
 from kafila_sidecar.session.channel.following import Following
-from kafila_sidecar.session.channel.roll import are_most_here
 from kafila_sidecar.session.channel.upkeep import Acts
 from kafila_sidecar.session.membership.rivals import LeftBehind
+from kafila_sidecar.session.membership.roll import are_most_here
 from tests.sidecar.session.trust_world import go
 from tests.sidecar.session.village import Village, told
 
