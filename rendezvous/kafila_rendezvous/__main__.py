@@ -12,6 +12,7 @@ import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, leave_no_core
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
@@ -24,6 +25,7 @@ from kafila_rendezvous.config import (
     RendezvousLimits,
 )
 from kafila_rendezvous.errors import CannotServe, RendezvousError
+from kafila_rendezvous.leaving import leave
 from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.numbers import HOST as NUMBERS_HOST
 from kafila_rendezvous.series import EVERY, embedded_series
@@ -32,8 +34,8 @@ from kafila_rendezvous.server import Serving, serve
 MOST_RELAY_MIB_PER_S = 1 << 20  # far more than any line carries
 
 
-def main() -> None:
-    """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
+def main() -> NoReturn:
+    """Ends this process: exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     options = _options(sys.argv[1:])
     leave_no_core()
@@ -47,7 +49,8 @@ def main() -> None:
             if options.embedded:
                 print(json.dumps({"error": str(error)}), flush=True)
             print(f"kafila-rendezvous: {error}", file=sys.stderr)
-            sys.exit(2)
+            leave(2)
+    leave(0)
 
 
 async def _run(config: RendezvousConfig, *, embedded: bool) -> None:

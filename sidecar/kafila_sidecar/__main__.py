@@ -7,10 +7,12 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, lacking_threads, leave_no_core
+from kafila_rendezvous.leaving import leave
 from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.foreign import HarmlessFormatter, line
 from kafila_sidecar.lack import as_typed, keep_file_limit
@@ -29,15 +31,19 @@ STOP_GRACE_S = 2.0  # for calls, while sessions are being left
 STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Runs; what it can't run without ends it in one sentence."""
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Runs, and ends this process; what it can't run without ends it in one sentence."""
+    status = 0
     try:
         _serve(argv)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # however it ends
+        status = 1
         lack = as_typed(error)
         if lack is None and not isinstance(error, OSError):
-            raise
-        sys.exit(f"{PROGRAM}: {line(str(lack or error))}")
+            traceback.print_exc()
+        else:
+            print(f"{PROGRAM}: {line(str(lack or error))}", file=sys.stderr)
+    leave(status)
 
 
 def _serve(argv: list[str] | None) -> None:

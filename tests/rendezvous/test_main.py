@@ -5,18 +5,20 @@ import importlib.metadata
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kafila_rendezvous.config import PROTOCOL
+from tests.support.native_thread import beside_a_native_thread
+
+PLAIN = (sys.executable, "-m", "kafila_rendezvous")
 
 
-async def start(*arguments: str) -> asyncio.subprocess.Process:
+async def start(*arguments: str, program: Sequence[str] = PLAIN) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "kafila_rendezvous",
+        *program,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -36,6 +38,16 @@ async def test_rendezvous_when_started_plain_then_prints_what_to_set_and_stops_o
     out, log = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 0
     assert b"127.0.0.1" not in out + log
+
+
+async def test_rendezvous_when_a_librarys_thread_runs_as_it_ends_then_it_ends_well(tmp_path: Path) -> None:
+    program = beside_a_native_thread("kafila_rendezvous", tmp_path)
+    process = await start("--listen", "127.0.0.1:0", "--data", str(tmp_path), program=program)
+    assert process.stdout is not None
+    await asyncio.wait_for(process.stdout.readline(), 20)
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 0, log.decode()
 
 
 async def test_rendezvous_when_asked_for_its_version_then_says_it_and_the_protocols_and_serves_nothing() -> None:

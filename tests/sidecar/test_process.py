@@ -6,7 +6,7 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,10 +16,12 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 from tests.support.alone import ALONE
+from tests.support.native_thread import beside_a_native_thread
 
 pytestmark = pytest.mark.mlx
 
 ROOT = Path(__file__).parents[2]
+PLAIN = (sys.executable, "-m", "kafila_sidecar")
 END_DEADLINE_S = 5.0  # `ollama serve` kills what has not ended by then
 
 
@@ -49,12 +51,12 @@ class Machines:
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         self._folder, self._stack = folder, stack
 
-    async def start(self, name: str, **environment: str) -> Sidecar:
+    async def start(self, name: str, *, program: Sequence[str] = PLAIN, **environment: str) -> Sidecar:
         socket = self._folder / name / "s.sock"
         said = self._folder / f"{name}.log"
         with said.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kafila_sidecar", "--socket", str(socket), "--data", str(self._folder / name)),
+                *(*program, "--socket", str(socket), "--data", str(self._folder / name)),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -128,10 +130,18 @@ async def test_sidecar_when_it_measures_then_it_ends_in_time_all_the_same(
     await ada.ends_well()
 
 
+async def test_sidecar_when_a_librarys_thread_runs_as_it_ends_then_it_ends_well(
+    machines: Machines, tmp_path: Path
+) -> None:
+    ada = await machines.start("ada", program=beside_a_native_thread("kafila_sidecar", tmp_path))
+    ada.process.send_signal(signal.SIGTERM)
+    await ada.ends_well()
+
+
 @pytest.mark.parametrize("where", ["/proc/nowhere/s.sock", "/tmp/" + "x" * 150])
 async def test_sidecar_when_it_can_not_serve_there_then_one_sentence(tmp_path: Path, where: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kafila_sidecar", "--socket", where, "--data", str(tmp_path)),
+        *(*PLAIN, "--socket", where, "--data", str(tmp_path)),
         cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
