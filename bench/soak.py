@@ -1,8 +1,9 @@
 """`make soak`: requests of all kinds arrive at all members of a real ring at random times, and some are given up.
 
 Every answer is compared with the one that the ring gave while nobody else asked. Now and then nothing more arrives
-until all is answered: then no member may hold a cache, and each process is weighed. What is wrong is printed, and makes
-the exit status 1: an error, another answer, a cache that is left, memory that grows.
+until all is answered: then no member may hold a cache, and each process is weighed without the model's weights, which
+a new plan divides anew. What is wrong is printed, and makes the exit status 1: an error, another answer, a cache that
+is left, memory that grows.
 
     python -m bench.soak --minutes 5 --model tiny --seed 7
 """
@@ -45,6 +46,7 @@ CALM_DEADLINE_S = 30.0  # from the last answer until no cache is left
 GROWTH = 0.05  # of a process's memory, from the second quarter to the last, that is no leak
 GROWTH_BYTES = 12 << 20  # and at least so much
 SHOWN = 12
+HOLDER = "kafila-sidecar"  # a program that the process which holds weights was started by
 
 
 def main() -> None:
@@ -78,7 +80,7 @@ class Soak:
         self._ended: Counter[str] = Counter()
         self._tokens = 0
         self._faults: Counter[str] = Counter()
-        self._weights: dict[str, list[int]] = {}  # in bytes, of each process at each calm
+        self._taken: dict[str, list[int]] = {}  # in bytes, of each process at each calm: what it takes beside weights
 
     def run(self, seconds: float) -> None:
         """Of arrivals; what is right is found out before them."""
@@ -93,9 +95,9 @@ class Soak:
         ended = ", ".join(f"{count} {how}" for how, count in self._ended.most_common())
         print(f"{self._ended.total()} requests: {ended}; {self._tokens} tokens")
         print(f"the head's trace: {self._trace()}")
-        for name, weights in self._weights.items():
-            early, late = _early_and_late(weights)
-            print(f"{name}: {early >> 20} MiB early, {late >> 20} MiB late")
+        for name, taken in self._taken.items():
+            early, late = _early_and_late(taken)
+            print(f"{name}: beside weights {early >> 20} MiB early, {late >> 20} MiB late")
             if late - early > max(GROWTH_BYTES, GROWTH * early):
                 self._faults[f"{name} grew by {(late - early) >> 20} MiB"] += 1
         for fault, count in self._faults.most_common(SHOWN):
@@ -164,24 +166,29 @@ class Soak:
             time.sleep(0.2)
         for name, count in left.items():
             self._faults[f"{name} holds {count} caches, and nobody asks"] += 1
-        weights = self._weigh()
-        for name, rss_bytes in weights.items():
-            self._weights.setdefault(name, []).append(rss_bytes)
-        told = ", ".join(f"{rss_bytes >> 20}" for rss_bytes in weights.values())
-        print(f"calm after {self._ended.total()} requests, {self._faults.total()} faults; MiB: {told}", flush=True)
+        taken = self._weigh()
+        for name, taken_bytes in taken.items():
+            self._taken.setdefault(name, []).append(taken_bytes)
+        told = ", ".join(f"{taken_bytes >> 20}" for taken_bytes in taken.values())
+        held = ", ".join(f"{_held_bytes(member) >> 20}" for member in self._members)
+        counts = f"{self._ended.total()} requests, {self._faults.total()} faults"
+        print(f"calm after {counts}; MiB: {told}, and weights {held}", flush=True)
 
     def _caches(self) -> dict[str, int]:
         counts = {member.name: member.session().get("active_sequences", 0) for member in self._members}
         return {name: count for name, count in counts.items() if count}
 
     def _weigh(self) -> dict[str, int]:
-        weights: dict[str, int] = {}
+        taken: dict[str, int] = {}
         for member in self._members:
+            held_bytes = _held_bytes(member)
             for pid in member.pids():
                 process = psutil.Process(pid)
-                what = " ".join(Path(word).name for word in process.cmdline()[:4])[:40]
-                weights[f"{member.name} {pid} {what}"] = process.memory_info().rss
-        return weights
+                words = process.cmdline()
+                what = " ".join(Path(word).name for word in words[:4])[:40]
+                holds = HOLDER in (Path(word).name for word in words)
+                taken[f"{member.name} {pid} {what}"] = process.memory_info().rss - holds * held_bytes
+        return taken
 
     def _trace(self) -> str:
         """How often what was made use of, by the head's own account."""
@@ -193,10 +200,15 @@ class Soak:
         return f"{dict(ended)}; {guesses} guesses, {right} right; up to {rows:.1f} rows a run in the mean of an answer"
 
 
-def _early_and_late(weights: Sequence[int]) -> tuple[int, int]:
+def _held_bytes(member: ClusterMember) -> int:
+    """The model's weights in its sidecar."""
+    return int(member.session().get("reserved_memory_bytes", 0))
+
+
+def _early_and_late(taken: Sequence[int]) -> tuple[int, int]:
     """Of a process: in the second quarter of its time, and in the last."""
-    quarter = max(1, len(weights) // 4)
-    return int(median(weights[quarter : 2 * quarter] or weights[:1])), int(median(weights[-quarter:]))
+    quarter = max(1, len(taken) // 4)
+    return int(median(taken[quarter : 2 * quarter] or taken[:1])), int(median(taken[-quarter:]))
 
 
 if __name__ == "__main__":

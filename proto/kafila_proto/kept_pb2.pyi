@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class KeptSession(_message.Message):
-    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "spare_bytes", "model", "reach")
+    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "spare_bytes", "model", "reach", "rests_until")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class KeptSession(_message.Message):
     SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
+    RESTS_UNTIL_FIELD_NUMBER: _ClassVar[int]
     session: bytes
     name: str
     signing_key: bytes
@@ -45,7 +46,8 @@ class KeptSession(_message.Message):
     spare_bytes: int
     model: str
     reach: _containers.RepeatedCompositeFieldContainer[KeptReach]
-    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., model: _Optional[str] = ..., reach: _Optional[_Iterable[_Union[KeptReach, _Mapping]]] = ...) -> None: ...
+    rests_until: float
+    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., model: _Optional[str] = ..., reach: _Optional[_Iterable[_Union[KeptReach, _Mapping]]] = ..., rests_until: _Optional[float] = ...) -> None: ...
 
 class KeptReach(_message.Message):
     __slots__ = ("fingerprint", "candidates")

@@ -94,7 +94,7 @@ class DiskKeeper(Keeper):
     """Writes to a machine's played disk, at once. The count of guesses at a code is a file in `folder`."""
 
     def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: SimProcess) -> None:
-        super().__init__(folder, kept)
+        super().__init__(folder, kept, clock=asyncio.get_running_loop().time)
         self._disk = disk
         self._process = process
 

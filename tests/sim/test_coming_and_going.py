@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafila_sidecar.machine.seat import GATHER_S
 from kafila_sidecar.session.coordination.rest import PAUSE_S
 from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S
 from tests.sim.play import play_schedule
@@ -17,6 +18,7 @@ GAINS_MUCH = 21
 MEASURED_S = 25.0  # the newcomer has, and is linked
 GAP_S = 2.0  # without a network
 FOUND_S = 5.0  # the network is seen, and all find each other again, at worst over the relay at first
+BACK_S = 10.0  # all are back, and nobody is waited for any more
 LOOK_S = 1.0  # how exact the timeline is
 
 
@@ -60,6 +62,35 @@ def test_newcomer_when_it_gains_much_then_four_answers_go_on_through_the_change(
     assert outcome.broken == []
     _, again_s, *_ = planned_s(told)  # in rounds, with links measured between them
     assert again_s < MEASURED_S < min(ended_s(told))
+
+
+@pytest.mark.parametrize("who", [("ada",), ("ada", "bob", "cyd", "new3")])
+def test_newcomers_when_machines_are_started_again_between_two_that_gain_then_the_second_has_a_part_after_five_minutes(
+    who: tuple[str, ...],
+) -> None:
+    """The host alone, so that another one takes over; and all, which go on with what their disks know."""
+    joins = [Happening(at_s, What.JOIN, ("new",)) for at_s in (20.0, 130.0)]
+    again = [Happening(70.0, What.RESTART, (one,), 5.0) for one in who]
+    still = schedule(What.JOIN, "new", members=3, tokens=1, seed=GAINS_SOME)
+    told: list[str] = []
+    happenings = (joins[0], *again, joins[1])
+    outcome = play_schedule(replace(still, happenings=happenings, askings=(), calm_at_s=330.0), say=told.append)
+    assert outcome.broken == []
+    _, gained_s, after_s, again_s = planned_s(told, by="bob")
+    assert 20.0 < gained_s < 70.0 < after_s < 75.0 + BACK_S
+    assert again_s == pytest.approx(gained_s + PAUSE_S, abs=5.0)
+
+
+@pytest.mark.parametrize("who", ["cyd", "dan"])
+def test_power_cut_when_one_stays_away_then_the_others_wait_for_it_half_a_minute_and_go_on(who: str) -> None:
+    others = [name for name in NAMES[:4] if name != who]
+    again = [Happening(20.0, What.RESTART, (one,), 5.0) for one in others]
+    still = schedule(What.KILL, who, members=4, tokens=1)
+    told: list[str] = []
+    cut = (Happening(20.0, What.KILL, (who,)), *again)
+    outcome = play_schedule(replace(still, happenings=cut, askings=(), calm_at_s=60.0), say=told.append)
+    assert outcome.broken == []
+    assert planned_s(told)[-1] == pytest.approx(25.0 + GATHER_S, abs=BACK_S)
 
 
 @pytest.mark.parametrize("how", [What.LEAVE, What.KILL])

@@ -73,6 +73,7 @@ class Seat:
         self._coming: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None  # where the others went on, while it hears too few of them
         self._goes_on: asyncio.TimerHandle | None = None  # with those who are there
+        self._awaited: frozenset[str] = frozenset()  # who was in the session when this machine was last
 
     # ---- Life
 
@@ -126,8 +127,7 @@ class Seat:
         finally:
             settling.cancel()
             self._look_for_others(present, is_alone=False)
-            if self._goes_on is not None:
-                self._goes_on.cancel()
+            self._not_gathering()
             await asyncio.wait([settling])
         is_lost = present.driver.follower.ending is Ending.LOST
         self._is_over = self._is_stopping or self._is_leaving or not is_lost
@@ -153,6 +153,7 @@ class Seat:
 
     def _note(self, present: Participation) -> None:
         self.keeper.seen()
+        self.keeper.rests(present.driver.rests_s)
         stub, proposal = present.stub_model, present.driver.follower.proposal
         if stub is not None:
             formed = proposal is not None or self.keeper.kept.formed
@@ -160,6 +161,8 @@ class Seat:
         if present.answers and not self._serves:
             self._serves = True
             self._changes.note(Change.STATE)
+        if self._goes_on is not None and not self._awaits(present):
+            self._go_on(present)
         self._look_for_others(present, is_alone=present.driver.stands_alone)
 
     def _look_for_others(self, present: Participation, *, is_alone: bool) -> None:
@@ -205,6 +208,7 @@ class Seat:
                 await asyncio.sleep(RETRY_S)
 
     async def _sit_down_again(self) -> None:
+        self._awaited = frozenset(member.name for member in self.keeper.kept.log.members)
         back = await self._come_back(self.keeper, self._tell, self.moved)
         try:
             self._present = await self._take_part(back, self.keeper, self._changes)
@@ -226,12 +230,22 @@ class Seat:
 
     def _go_on_soon(self, present: Participation) -> None:
         """Those who don't come back for so long are not waited for."""
+        self._goes_on = asyncio.get_running_loop().call_later(GATHER_S, self._go_on, present)
 
-        def go_on() -> None:
-            if present.driver.follower.state is State.FORMING:
-                present.driver.start()
+    def _awaits(self, present: Participation) -> bool:
+        """Whether anybody who was in the session, and has not left it since, has told nothing yet of what it can do."""
+        coming = {*(member.name for member in present.channel.members), *present.channel.away}
+        return bool(coming & self._awaited - present.driver.knowledge.capabilities.keys())
 
-        self._goes_on = asyncio.get_running_loop().call_later(GATHER_S, go_on)
+    def _go_on(self, present: Participation) -> None:
+        self._not_gathering()
+        if present.driver.follower.state is State.FORMING:
+            present.driver.start()
+
+    def _not_gathering(self) -> None:
+        if self._goes_on is not None:
+            self._goes_on.cancel()
+            self._goes_on = None
 
     def _give_up_if_old(self) -> None:
         if self.keeper.is_too_old and self._coming is not None:

@@ -20,8 +20,9 @@ from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
-from kafila_sidecar.session.coordination.states import Ending
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KEPT_FOR_S
@@ -42,7 +43,9 @@ class PlayedPart:
         self.told_begun = 0
         self.asked: list[Question] = []
         self.stub_model: Any = None
-        self.channel = SimpleNamespace(self_name="hal", joining="open")
+        members = kept().log.members
+        self.channel = SimpleNamespace(self_name="hal", joining="open", members=members, away=())
+        self.knowledge = Knowledge()
         self.driver = self
         self.follower = self
         self.proposal = None
@@ -51,6 +54,8 @@ class PlayedPart:
         self.leaving = Leaving()
         self.answers_run = False
         self.stands_alone = False
+        self.rests_s = 0.0
+        self.state = State.FORMING
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -106,6 +111,7 @@ class Chair:
         self.tried = 0
         self.closed = 0
         self.goodbyes = 0
+        self.leads = False
         self.seat = Seat(
             keeper=self.keeper,
             changes=self.changes,
@@ -131,7 +137,7 @@ class Chair:
         told("waits for ada")
         if (error := await self.way.get()) is not None:
             raise error
-        return CameBack(cast(Any, self), leads=False)
+        return CameBack(cast(Any, self), leads=self.leads)
 
     async def _take_part(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         return self._part()
@@ -226,6 +232,29 @@ async def test_seat_when_it_ended_for_good_then_nothing_is_kept(tmp_path: Path, 
     chair.parts[0].end(ending)
     await asyncio.wait_for(chair.running, 5)
     assert (chair.states, chair.tried, left(tmp_path)) == ("closed", 0, [])
+
+
+@pytest.mark.parametrize("formed", [True, False])
+async def test_host_when_it_is_back_then_it_goes_on_as_soon_as_all_are_and_only_where_there_was_a_plan(
+    tmp_path: Path, formed: bool
+) -> None:
+    """Two were in the session when it was there last; for how long one who stays away is awaited: tests/sim."""
+    chair = Chair(tmp_path, present=False)
+    chair.leads = True
+    chair.keeper.note(formed=formed)
+    chair.way.put_nowait(None)
+    await soon()
+    (part,) = chair.parts
+    for name in ("new", "hal", "ada"):  # in this order they are heard
+        assert part.started == 0
+        part.knowledge.capabilities[name] = {}
+        chair.changes.note(Change.STATE)
+        await soon()
+    chair.changes.note(Change.STATE)
+    await soon()
+    assert part.started == int(formed)
+    part.end(Ending.LEFT)
+    await asyncio.wait_for(chair.running, 5)
 
 
 async def test_seat_when_left_while_it_sleeps_then_it_is_over_at_once(tmp_path: Path) -> None:

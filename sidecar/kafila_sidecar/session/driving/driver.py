@@ -108,6 +108,7 @@ class SessionDriver:
             introduce=self._introduce,
             now=self._clock.now,
         )
+        self.knowledge.rest.learn(channel.keeper.rests_s, self._clock.now())
         self._drains: asyncio.Task[None] | None = None
         self._without_rendezvous = False
         self._departed: set[str] = set()  # whom the rendezvous misses
@@ -132,6 +133,11 @@ class SessionDriver:
     def stands_alone(self) -> bool:
         """This member is a host that hears too few of the others."""
         return self.coordinator is not None and self.coordinator.is_alone
+
+    @property
+    def rests_s(self) -> float:
+        """For how long no better plan is taken, by what is known here."""
+        return self.knowledge.rest.left_s(self._clock.now())
 
     @property
     def better_plan(self) -> str:

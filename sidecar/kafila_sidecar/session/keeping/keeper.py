@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 FILE = "kept"
 REACHED_EVERY_S = 5.0  # so often is written where the others are, if they are elsewhere; with all else at once
 SEEN_EVERY_S = 3600.0  # how exactly it is noted when this machine was in the session last
+REST_WITHIN_S = 1.0  # how exactly it is noted until when no better plan is taken
 
 
 class Keeper:
@@ -59,6 +60,18 @@ class Keeper:
         now = self._clock()
         if abs(now - self.kept.seen_at) >= SEEN_EVERY_S:
             self.note(seen_at=now)
+
+    @property
+    def rests_s(self) -> float:
+        """For how long no better plan is taken, as far as this machine knew last; by a clock that may have been set
+        meanwhile."""
+        return max(0.0, self.kept.rests_until - self._clock())
+
+    def rests(self, left_s: float) -> None:
+        """For so long none is, from now on."""
+        until = self._clock() + left_s
+        if left_s > 0.0 and abs(until - self.kept.rests_until) > REST_WITHIN_S:
+            self.note(rests_until=until)
 
     def reached(self, member: Member, addresses: Sequence[Address]) -> None:
         """A member said where it can be reached now. Who says so often makes this disk write no more often."""

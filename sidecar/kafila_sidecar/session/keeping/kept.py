@@ -49,6 +49,7 @@ class KeptSession:
     stub_model: bytes = b""
     formed: bool = False
     seen_at: float = 0.0  # seconds since 1970
+    rests_until: float = 0.0  # no better plan is taken before; seconds since 1970
     note: str = ""
     model: str = ""  # what the founder opened: a folder's path, which others never hear
     reach: Mapping[bytes, tuple[Address, ...]] = field(default_factory=dict)  # where the others could be reached last,
@@ -112,6 +113,7 @@ class KeptSession:
             stub_model=self.stub_model,
             formed=self.formed,
             seen_at=self.seen_at,
+            rests_until=self.rests_until,
             note=self.note,
             model=self.model,
             reach=[_reach(one, addresses) for one, addresses in sorted(self.reach.items())],
@@ -143,6 +145,7 @@ def kept_from(data: bytes) -> KeptSession:
         stub_model=message.stub_model,
         formed=message.formed,
         seen_at=message.seen_at,
+        rests_until=message.rests_until,
         note=message.note,
         model=message.model,
         reach={one.fingerprint: _addresses(one) for one in message.reach},

@@ -43,6 +43,7 @@ def kept() -> KeptSession:
         stub_model=pb.StubModel(name="m").SerializeToString(),
         formed=True,
         seen_at=1000.5,
+        rests_until=1200.5,
         note="anybody",
         model="/models/mine",
     )
@@ -81,6 +82,22 @@ def test_reach_when_somebody_says_so_all_the_time_then_the_disk_is_written_now_a
         assert port - on_disk <= REACHED_EVERY_S / 0.2
     keeper.note()
     assert next(kept_sessions(tmp_path)).kept.reach == keeper.kept.reach
+
+
+def test_rest_when_this_machine_is_started_again_then_as_much_is_left_as_its_clock_says(tmp_path: Path) -> None:
+    now = [5000.0]
+    keeper = Keeper(tmp_path / "one", kept(), clock=lambda: now[0])
+    assert keeper.rests_s == 0.0
+    written = []
+    for _ in range(100):  # seen again and again as it goes by
+        keeper.rests(300.0 - (now[0] - 5000.0))
+        written.append((tmp_path / "one" / FILE).stat().st_ino)
+        now[0] += 1.0
+    assert len(set(written)) == 1
+    again = Keeper(tmp_path / "one", next(kept_sessions(tmp_path)).kept, clock=lambda: now[0])
+    assert again.rests_s == pytest.approx(200.0)
+    now[0] += 200.0
+    assert again.rests_s == 0.0
 
 
 def test_places_when_a_host_moves_again_and_again_then_where_this_member_came_is_never_forgotten() -> None:
