@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from kafila_proto import ring_pb2
@@ -51,6 +52,7 @@ class PlayedChannel:
         self.has_room = True
         self.replanning = Replanning.AUTO
         self.keeper_of_room = ""
+        self.keeper = SimpleNamespace(rests_s=0.0)
         self.note: str | None = None
         self.terms = ring_pb2.SessionTerms(model="m")
         self.sent: list[ring_pb2.Control] = []

@@ -49,6 +49,7 @@ from kafila_sidecar.session.membership.seal import (
 from kafila_sidecar.session.membership.succession import Ballots, resign
 
 KEPT_MESSAGES = 64  # of our own, for members that come back
+NUMBERS_EACH_TIME = 1 << 32  # of messages, for a member that comes or comes back
 REPEATED_ENTRIES = 4  # a new log entry travels with those before it, so that one lost message is no gap
 
 
@@ -92,7 +93,7 @@ class Replica:
         self.present: set[str] = set()  # who has answered this host's latest roll call
         self.stood: dict[bytes, int] = {}  # by fingerprint: the host's standing when that member came back last
         self._roll_call = 0
-        self._sequence = 0
+        self._sequence = self.me.index * NUMBERS_EACH_TIME  # nobody takes what it writes for what it wrote before
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[Sent] = deque(maxlen=KEPT_MESSAGES)
         self._early = Waiting()
@@ -212,7 +213,8 @@ class Replica:
         if not message.key and message.pair < len(self.log) and message.pair not in {one.index for one in self.members}:
             raise Denied("a message was sealed by somebody who is no member any more")
         try:
-            return self._take(read_envelope(self.keys.open(message, self.members)))
+            host = None if self.is_host else self.log.now.host_member
+            return self._take(read_envelope(self.keys.open(message, self.members, signs_own_return=host)))
         except Early:
             self._early.put(sealed)
             return None
@@ -252,6 +254,9 @@ class Replica:
         if seen.has(envelope.sequence):
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
+        came_back = envelope.sequence >= (sender.index + 1) * NUMBERS_EACH_TIME
+        if came_back and not (sender.name == self.log.host and control.HasField("entries")):
+            raise Early(f"{sender.name} came back, by an entry on its way")
         seen.add(envelope.sequence)
         self._hear_refusal(sender, envelope.log_length, control)
         if not self.log.follows(sender, envelope.log_length, envelope.log_head):

@@ -9,6 +9,7 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, Refused
 from kafila_sidecar.session.channel.events import (
+    HostChanged,
     MemberDeparted,
     MemberJoined,
     MemberRemoved,
@@ -22,7 +23,7 @@ from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
 from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
-from kafila_sidecar.session.membership.entries import admit
+from kafila_sidecar.session.membership.entries import admit, take_back
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.rivals import Forked
@@ -224,6 +225,59 @@ def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> N
     carl = replicas["carl"]
     assert carl.receive(repeated[0]) == [MessageFrom("anna", go(2))]
     assert carl.receive(written_for_carl) is None
+
+
+def started_again(host: Replica, who: Replica) -> Replica:
+    """A member whose process is another one by now, and that the host, itself or another one, has taken back."""
+    log = replay(SESSION, host.log.entries)
+    member = log.now.members[who.self_name]
+    take_back(log, host.identity, admitted=member.first_index, mailbox=member.mailbox)
+    return Replica(identity=who.identity, self_name=who.self_name, log=log, key=KEY, entropy=entropy("again"))
+
+
+@pytest.mark.parametrize("words_first", [True, False])
+@pytest.mark.parametrize("written_before", [0, 1, 40])
+@pytest.mark.parametrize("by_letter", [True, False])
+def test_host_when_it_was_started_again_then_who_waits_for_it_hears_so_by_itself(
+    words_first: bool, written_before: int, by_letter: bool
+) -> None:
+    """Without its entry nobody knows that it came back; what it wrote before says nothing of that. By letter: what was
+    for all did not come, and the host sees by the other's own message what that one lacks."""
+    host, anna, _ = three()
+    for number in range(written_before):
+        anna.receive(host.write(go(number)))
+    again = started_again(host, host)
+    entries, words = again.write_entries(), again.write(go(99))
+    came: list[object] = []
+    if words_first:
+        assert anna.receive(words) is None
+        assert anna.is_behind
+    if by_letter:
+        again.receive(anna.write(ring_pb2.Control()))
+        ((reader, entries),) = again.take_letters()
+        assert reader.name == "anna"
+    for sealed in (entries, words):
+        came += anna.receive(sealed) or []
+    assert [one for one in came if isinstance(one, HostChanged)] == [HostChanged("host")]
+    assert [one for one in came if isinstance(one, MessageFrom)] == [MessageFrom("host", go(99))]
+    assert anna.receive(words) is None
+
+
+@pytest.mark.parametrize("written_before", [0, 1, 40])
+def test_member_when_it_was_started_again_then_its_words_are_told_after_the_news_that_it_is_back(
+    written_before: int,
+) -> None:
+    """Not before: whoever hears that a member is back forgets what it said until then."""
+    host, anna, ben = three()
+    for number in range(written_before):
+        anna.receive(ben.write(go(number)))
+    again = started_again(host, ben)
+    words = again.write(go(99))
+    assert anna.receive(words) is None
+    take_back(host.log, host.identity, admitted=again.me.first_index, mailbox=again.me.mailbox)
+    told_of = anna.receive(host.write_entries())
+    assert told_of is not None
+    assert [type(one) for one in told_of if not isinstance(one, Spoke)] == [MemberRemoved, MemberJoined, MessageFrom]
 
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:

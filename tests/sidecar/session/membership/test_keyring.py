@@ -112,6 +112,16 @@ def test_keyring_when_key_or_writer_is_not_known_yet_then_early() -> None:
         theirs.open(ring_pb2.Sealed(pair=9), PEOPLE)
 
 
+def test_keyring_when_the_host_writes_by_an_entry_that_is_not_known_then_read_and_nobody_elses() -> None:
+    """It may have come back by that entry, and nobody else can say so."""
+    for writer, is_read in ((ANNA, True), (EVE, False)):
+        sealed = ring_pb2.Sealed.FromString(keyring(writer).seal_for(PEOPLE[1], b"plain", writer=9))
+        if is_read:
+            assert keyring(BEN).open(sealed, PEOPLE, signs_own_return=PEOPLE[0]) == b"plain"
+        with pytest.raises(Early):
+            keyring(BEN).open(sealed, PEOPLE, signs_own_return=None if is_read else PEOPLE[0])
+
+
 def test_keyring_when_sealed_for_one_member_then_only_it_reads_it_and_only_as_the_writers() -> None:
     sealed = ring_pb2.Sealed.FromString(keyring(ANNA).seal_for(PEOPLE[1], b"plain", writer=1))
     assert keyring(BEN).open(sealed, PEOPLE) == b"plain"
