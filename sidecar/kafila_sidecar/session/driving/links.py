@@ -109,11 +109,14 @@ class Links:
         known.set_result(candidates)
 
     def want(self, peers: frozenset[str]) -> None:
-        """Hold exactly these links for the plan from now on."""
+        """Hold exactly these links from now on, for a plan that is new: those that stand are told for it, also where
+        they were for the last one. What was told before may not be what the host has heard since."""
+        self._hold(peers)
+        for peer in sorted(peers & self._standing.up.keys()):
+            self._told(peer, self._standing.up[peer], None)
+
+    def _hold(self, peers: frozenset[str]) -> None:
         before, self._wanted = self._wanted, peers
-        for peer in sorted(peers - before):
-            if link := self._standing.up.get(peer):
-                self._told(peer, link, None)
         for peer in sorted(before - peers):
             if peer in self._needed and peer in self._standing.up:
                 self._told(peer, None, None)
@@ -147,7 +150,7 @@ class Links:
         """Closes the links to all but these, and forgets where the others can be reached."""
         self._also = {one: peers & frozenset(members) for one, peers in self._also.items() if one in members}
         self._reached &= frozenset(members)
-        self.want(self._wanted & frozenset(members))
+        self._hold(self._wanted & frozenset(members))
         self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
     async def close(self) -> None:
@@ -155,7 +158,7 @@ class Links:
         keepers = list(self._keepers.values())
         self._also.clear()
         self._reached = frozenset()
-        self.want(frozenset())
+        self._hold(frozenset())
         await asyncio.gather(*keepers, return_exceptions=True)
 
     def _candidates_of(self, peer: str) -> "asyncio.Future[Sequence[Candidate]]":
