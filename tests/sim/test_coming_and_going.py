@@ -15,6 +15,8 @@ from tests.sim.schedule import NAMES, Asking, Happening, Schedule, What
 ANSWERS = 4
 GAINS_SOME = 3  # seeds in which the newcomer's machine makes the ring faster by over 10 %, and by over 30 %
 GAINS_MUCH = 21
+ALL_COMPUTE = 2  # one in which each of three machines has a stage
+ALL = ("ada", "bob", "cyd", "new3")
 MEASURED_S = 25.0  # the newcomer has, and is linked
 GAP_S = 2.0  # without a network
 FOUND_S = 5.0  # the network is seen, and all find each other again, at worst over the relay at first
@@ -64,14 +66,14 @@ def test_newcomer_when_it_gains_much_then_four_answers_go_on_through_the_change(
     assert again_s < MEASURED_S < min(ended_s(told))
 
 
-@pytest.mark.parametrize("who", [("ada",), ("ada", "bob", "cyd", "new3")])
+@pytest.mark.parametrize(("who", "seed"), [(("ada",), GAINS_SOME), (ALL, 84), (ALL, 100)])
 def test_newcomers_when_machines_are_started_again_between_two_that_gain_then_the_second_has_a_part_after_five_minutes(
-    who: tuple[str, ...],
+    who: tuple[str, ...], seed: int
 ) -> None:
     """The host alone, so that another one takes over; and all, which go on with what their disks know."""
     joins = [Happening(at_s, What.JOIN, ("new",)) for at_s in (20.0, 130.0)]
     again = [Happening(70.0, What.RESTART, (one,), 5.0) for one in who]
-    still = schedule(What.JOIN, "new", members=3, tokens=1, seed=GAINS_SOME)
+    still = schedule(What.JOIN, "new", members=3, tokens=1, seed=seed)
     told: list[str] = []
     happenings = (joins[0], *again, joins[1])
     outcome = play_schedule(replace(still, happenings=happenings, askings=(), calm_at_s=330.0), say=told.append)
@@ -127,7 +129,7 @@ def test_members_when_they_move_to_other_networks_while_answers_run_then_these_p
 ) -> None:
     """Two that move at once don't know where the other one is, and are told by the rendezvous."""
     told: list[str] = []
-    still = schedule(What.MOVE, "ada", members=3, tokens=80)
+    still = schedule(What.MOVE, "ada", members=3, tokens=80, seed=ALL_COMPUTE)
     moves = tuple(Happening(20.5, What.MOVE, (one,), GAP_S) for one in who)
     outcome = play_schedule(replace(still, happenings=moves, askings=still.askings[:2]), say=told.append)
     assert outcome.broken == []

@@ -73,7 +73,7 @@ class Seat:
         self._coming: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None  # where the others went on, while it hears too few of them
         self._goes_on: asyncio.TimerHandle | None = None  # with those who are there
-        self._awaited: frozenset[str] = frozenset()  # who was in the session when this machine was last
+        self._awaited: frozenset[str] = frozenset()  # who was in the session, but a host that others missed for long
 
     # ---- Life
 
@@ -208,13 +208,15 @@ class Seat:
                 await asyncio.sleep(RETRY_S)
 
     async def _sit_down_again(self) -> None:
-        self._awaited = frozenset(member.name for member in self.keeper.kept.log.members)
+        before = self.keeper.kept.log
+        host, members = before.host, frozenset(member.name for member in before.members)
         back = await self._come_back(self.keeper, self._tell, self.moved)
         try:
             self._present = await self._take_part(back, self.keeper, self._changes)
         except BaseException:
             await back.channel.aclose()
             raise
+        self._awaited = members if host == self.keeper.kept.name else members - {host}
         if self.keeper.kept.formed and back.leads:
             self._go_on_soon(self._present)
         elif self.keeper.kept.formed:

@@ -94,8 +94,11 @@ class HostMissed:
 
 
 @dataclass(frozen=True, slots=True)
-class HostKnocked:
-    """Somebody knocks at this member by the host's name, to come back: it was started again, unless that is a lie."""
+class Knocked:
+    """Somebody knocks by the name of a member at this one, which is not the host, to come back: that member was started
+    again, or has given up waiting, unless it is a lie."""
+
+    member: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ Event = (
     | HostChanged
     | Doubted
     | HostMissed
-    | HostKnocked
+    | Knocked
     | HostConvicted
     | WentAstray
     | Outvoted

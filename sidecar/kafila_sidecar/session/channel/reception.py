@@ -12,7 +12,7 @@ from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.proving import fits
 from kafila_sidecar.session.admission.returns import Returns
 from kafila_sidecar.session.admission.versions import Versions
-from kafila_sidecar.session.channel.events import HostKnocked
+from kafila_sidecar.session.channel.events import Knocked
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
@@ -182,11 +182,10 @@ class Reception:
         return Acts()
 
     def _knocked_elsewhere(self, knock: ring_pb2.Knock) -> Acts:
-        """Only the host takes anybody back. That the host itself is started again is worth knowing for who misses it;
+        """Only the host takes anybody back. Who is no longer in the session is worth knowing for who misses the host;
         nothing proves it, so that nobody else may go by it."""
-        log = self._replica.log
-        is_host = fits(knock.token, log.session, log.now.host_member, knock.ephemeral)
-        return Acts(events=[HostKnocked()]) if is_host else Acts()
+        session, others = self._replica.log.session, self._replica.others
+        return Acts(events=[Knocked(one.name) for one in others if fits(knock.token, session, one, knock.ephemeral)])
 
     def _check_may_return(self, proved: ProvedMember) -> None:
         log, member = self._replica.log, proved.member

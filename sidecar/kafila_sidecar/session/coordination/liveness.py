@@ -21,7 +21,6 @@ GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
 LINK_SILENT_S = 15.0  # silence alone
 LISTEN_S = 5.0  # after its own sleep a member hears what the others say before it judges anybody
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
-ALONE_WITH_HOST = 2  # members of a session in which nobody can succeed the host
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
 ONE_OUTAGE_S = 15.0  # false alarms about different members within this are one: they have one cause
@@ -63,6 +62,7 @@ class Liveness:
         self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or died
+        self._outside: set[str] = set()  # knock, to come back, and were not heard in the session since
         self._takeover_by: float | None = None
         self._listens_until: float | None = None
 
@@ -84,7 +84,7 @@ class Liveness:
         self._departed_at = {member: since for member, since in self._departed_at.items() if member in kept}
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
         self._asked = {member: at for member, at in self._asked.items() if member in kept}
-        self._left, self._gone = self._left & kept, self._gone & kept
+        self._left, self._gone, self._outside = self._left & kept, self._gone & kept, self._outside & kept
         if host != self._host:
             self._host, self._takeover_by, self._doubted_at = host, None, None
             self._await_successor(now)
@@ -95,6 +95,7 @@ class Liveness:
             return
         self._heard_at[member] = now
         self._gone.discard(member)
+        self._outside.discard(member)
         if member == self._host:
             self._takeover_by = self._doubted_at = None
             if member not in self._departed_at:
@@ -105,11 +106,10 @@ class Liveness:
         if self._doubted_at is None and self._host not in {self._me, *self._gone}:
             self._doubted_at = now
 
-    def receive_knock(self, now: float) -> None:
-        """The host, it seems, was started again. Of two members the other one can't succeed it, so that it need not
-        wait for that, and goes to where the host comes back."""
-        if self._takeover_by is not None and len(self._members) == ALONE_WITH_HOST:
-            self._takeover_by = now
+    def receive_knock(self, member: str) -> None:
+        """A member, it seems, was started again or has given up waiting, and comes back: until it is heard in here it
+        votes for nobody."""
+        self._outside.add(member)
 
     def receive_goodbye(self, member: str, now: float) -> bool:
         """A member says that it goes. False if it was gone before."""
@@ -158,7 +158,7 @@ class Liveness:
 
     def next_timer(self, now: float, silent_s: Mapping[str, float]) -> float | None:
         """The earliest moment at which somebody may have to be asked for, or be dead."""
-        timers = [] if self._takeover_by is None else [self._takeover_by]
+        timers = [] if self._takeover_by is None else [now if self._lacks_voters else self._takeover_by]
         for member in self._others:
             if self._may_be_asked(member, now, silent_s):
                 timers.append(self._missed_since(member, now, silent_s) + ASK_AFTER_S)
@@ -174,7 +174,7 @@ class Liveness:
         self._listens_until = None
         if self._doubted_at is not None and now - silent_s.get(self._host, math.inf) > self._doubted_at:
             self._doubted_at = None  # its link says that it is there
-        if self._takeover_by is not None and now >= self._takeover_by:
+        if self._takeover_by is not None and (now >= self._takeover_by or self._lacks_voters):
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
         for member in self._others:
@@ -194,6 +194,14 @@ class Liveness:
     @property
     def _others(self) -> Sequence[str]:
         return [member for member in self._members if member != self._me]
+
+    @property
+    def _lacks_voters(self) -> bool:
+        """Whether nobody can become the host in here, which one of two never can: who waits for that goes to where the
+        others come back, as soon as somebody does."""
+        heirs = [one for one in self._members if one != self._host]
+        voters = [one for one in heirs if one not in self._outside]
+        return bool(self._outside) and (len(heirs) == 1 or 2 * len(voters) <= len(heirs))
 
     def _may_be_asked(self, member: str, now: float, silent_s: Mapping[str, float]) -> bool:
         """Once; who has no link again each time that it has said nothing for long."""

@@ -88,10 +88,13 @@ class Mesh:
         return cannot > can
 
     def entries(self, members: Collection[str]) -> list[Json]:
-        """The planner's "edges" among these members, in the order of names."""
+        """The planner's "edges" among these members, in the order of names: also of links that were closed since no
+        plan needed them any more, as they were. The planner's guess instead could make them look better than they are,
+        again after each plan that does without them."""
         kept = set(members)
         apart = {edge: _unusable(edge) for edge in self._apart | self._barred}
-        edges = {**{edge: self._up[edge] for edge in self._standing}, **apart}
+        broken = {frozenset(pair) for pair in self._cannot}
+        edges = {**{edge: link for edge, link in self._up.items() if edge not in broken}, **apart}
         return [edges[edge] for edge in sorted(edges, key=sorted) if edge <= kept]
 
     def missing(self, proposal: Proposal, members: Collection[str]) -> list[Edge]:

@@ -311,8 +311,8 @@ class SessionDriver:
                 self._reach_out()
             case events.HostMissed():
                 self.follower.liveness.receive_doubt(self._clock.now())
-            case events.HostKnocked():
-                self.follower.liveness.receive_knock(self._clock.now())
+            case events.Knocked(name):
+                self.follower.liveness.receive_knock(name)
             case events.RoomMoved():
                 self.follower.liveness.receive_move(self.channel.keeper_of_room)
                 self._network.moved(list(self._standing.up))

@@ -15,7 +15,7 @@ from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.versions import Versions
-from kafila_sidecar.session.channel.events import HostChanged, HostKnocked, MemberRemoved
+from kafila_sidecar.session.channel.events import HostChanged, Knocked, MemberRemoved
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import Replica
@@ -267,14 +267,15 @@ def reception_of(replica: Replica, answers: list[AdmissionAnswer]) -> Reception:
     )
 
 
-def test_member_when_somebody_knocks_at_it_then_it_answers_nobody_and_tells_only_of_its_host() -> None:
+def test_member_when_somebody_knocks_at_it_then_it_answers_nobody_and_tells_of_members() -> None:
     host = new_host()
     ada, bob = newcomer(host, "ada"), newcomer(host, "bob")
     ada.log.append(host.log.entries[-1])
+    eve = newcomer(host, "eve")  # of whom ada does not know yet
     answers: list[AdmissionAnswer] = []
     reception = reception_of(ada, answers)
-    told = {one.self_name: reception.receive(9, knocker(one).knock(), 0.0).events for one in (host, bob)}
-    assert told == {"host": [HostKnocked()], "bob": []}
+    told = {one.self_name: reception.receive(9, knocker(one).knock(), 0.0).events for one in (host, bob, eve)}
+    assert told == {"host": [Knocked("host")], "bob": [Knocked("bob")], "eve": []}
     assert reception.receive(9, ring_pb2.Admission(knock=ring_pb2.Knock()), 0.0).events == []
     assert answers == []
 

@@ -99,3 +99,17 @@ def test_edge_when_its_path_is_another_or_a_speed_is_not_known_then_the_old_one_
 )
 def test_trip_when_another_than_planned_with_then_worth_telling(planned_s: float, now_s: float, expected: bool) -> None:
     assert is_another_trip(planned_s, now_s) is expected
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_edge_when_its_link_is_down_then_the_planner_knows_it_as_it_was_unless_it_broke(broken: bool) -> None:
+    """One that no plan needs any more is closed, and a guess in its place may look better than it is."""
+    mesh = Mesh()
+    mesh.linked("ada", "bob", "direct", 0.04)
+    known = mesh.entries(("ada", "bob"))
+    assert [one["rtt_s"] for one in known] == [0.04]
+    mesh.unlinked("bob", "ada", broken=broken)
+    assert mesh.entries(("ada", "bob")) == ([] if broken else known)
+    mesh.keep(("ada",))  # who is another one when it comes back
+    mesh.keep(("ada", "bob"))
+    assert mesh.entries(("ada", "bob")) == []

@@ -89,19 +89,33 @@ def test_host_when_it_is_gone_then_the_first_in_order_is_the_heir_until_nobody_t
 
 
 @pytest.mark.parametrize(
-    ("members", "is_gone", "verdicts"),
-    [(("ada", "cyd"), True, [NoSuccessor()]), (("ada", "cyd"), False, []), (("ada", "bob", "cyd"), True, [])],
+    ("members", "knock", "heard", "waits"),
+    [
+        (("ada", "cyd"), ("ada",), "", False),  # of two the other one can't succeed the host
+        (("ada", "bob", "cyd"), ("ada",), "", True),  # bob and cyd can vote
+        (("ada", "bob", "cyd"), ("bob",), "", False),
+        (("ada", "bob", "cyd"), ("bob",), "bob", True),  # it is in the session again
+        (("ada", "bob", "cyd", "dan"), ("bob",), "", True),
+        (("ada", "bob", "cyd", "dan"), ("bob", "ada"), "", True),
+        (("ada", "bob", "cyd", "dan"), ("bob", "dan"), "", False),
+        (("ada", "bob", "cyd", "dan", "eve"), ("bob", "dan"), "", False),
+    ],
 )
-def test_host_when_it_is_missed_and_knocks_then_the_other_one_of_two_waits_for_no_successor(
-    members: tuple[str, ...], is_gone: bool, verdicts: list[NoSuccessor]
+@pytest.mark.parametrize("is_missed", [True, False])
+def test_host_when_it_is_missed_and_too_few_are_left_to_vote_by_what_knocks_then_nobody_waits_for_a_successor(
+    members: tuple[str, ...], knock: tuple[str, ...], heard: str, waits: bool, is_missed: bool
 ) -> None:
     liveness = Liveness(me="cyd", host="ada", members=members)
-    liveness.receive_knock(1.0)
     liveness.receive_departure("ada", 1.0)
-    if is_gone:
+    if is_missed:
         assert liveness.handle_timer(1.0 + GONE_WITHOUT_LINK_S, {}) == [Died("ada")]
-    liveness.receive_knock(4.0)
-    assert [one for one in liveness.handle_timer(4.0, {}) if isinstance(one, NoSuccessor)] == verdicts
+    for name in knock:
+        liveness.receive_knock(name)
+    liveness.receive_message(heard, 3.7)
+    gives_up = any(isinstance(one, NoSuccessor) for one in liveness.handle_timer(4.0, {}))
+    assert gives_up is (is_missed and not waits)
+    if gives_up:
+        assert liveness.next_timer(4.0, {}) == 4.0
 
 
 def test_host_when_it_is_succeeded_by_somebody_dead_then_the_wait_begins_anew() -> None:

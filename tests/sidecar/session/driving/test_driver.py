@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import HOST, Candidate
-from kafila_sidecar.session.channel.events import Doubted, HostKnocked, MemberDeparted, MemberReturned, Spoke
+from kafila_sidecar.session.channel.events import Doubted, Knocked, MemberDeparted, MemberReturned, Spoke
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.states import Ending, State
@@ -196,12 +196,11 @@ async def test_member_of_two_when_the_host_that_it_misses_knocks_then_it_ends_it
     start_driver: StartDriver,
 ) -> None:
     driven = await start_driver("bob", "ada", "bob")
-    driven.channel.tell(HostKnocked())
     driven.channel.tell(MemberDeparted("ada"))
     await asyncio.sleep(2.4)
     assert driven.channel.votes == ["bob"]
     assert driven.driver.follower.ending is None
-    driven.channel.tell(HostKnocked())
+    driven.channel.tell(Knocked("ada"))
     await driven.settled()
     assert driven.state is State.CLOSED
     assert driven.driver.follower.ending is Ending.LOST
