@@ -121,7 +121,7 @@ def test_text_when_families_cuts_and_seeds_change_then_it_is_the_one_without(
 def test_text_when_attention_goes_token_by_token_then_it_is_the_one_without(tmp_path: Path) -> None:
     ring = RingOfShards(tiny_folder(tmp_path / "model"), CUTS[3])
     for shard in ring.shards:
-        shard._by_token = True
+        shard._steps.by_token = True
     text = plain(ring, GREEDY)
     assert guessed(ring, GREEDY, text, random.Random(5), MOST) == text
     ring.close()

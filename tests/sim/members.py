@@ -264,7 +264,7 @@ def take_part(
         changed=changes.note,
         outer=asyncio.get_running_loop().time,
     )
-    turns.soon(driver._members_changed)  # who was in the log from the beginning was not told to have joined
+    turns.soon(driver._handler._members_changed)  # who was in the log from the beginning was not told to have joined
     return Participation(
         channel=channel,
         weights=cast(Any, weights),

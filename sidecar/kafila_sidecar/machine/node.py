@@ -3,29 +3,23 @@
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.errors import KafilaError, NotFound, Refused, Unavailable
-from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
+from kafila_sidecar.machine.joining import Joining, PendingJoins
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.machine.nearby.announcing import Announcement
-from kafila_sidecar.machine.nearby.approaching import approach_by
-from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
-from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.seating import Seating
 from kafila_sidecar.machine.sessions import Sessions
 from kafila_sidecar.machine.socket_place import open_where_it_was
@@ -45,14 +39,12 @@ from kafila_sidecar.runtime.model_threads import ModelThreads, PassingCalls
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
 from kafila_sidecar.serving.drafting.known import notices_of
 from kafila_sidecar.serving.drafting.pairing import check_pair
-from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
 from kafila_sidecar.session.card import card_of
-from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
+from kafila_sidecar.session.join import found
 from kafila_sidecar.session.keeping.keeper import kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
-from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.terms import check_objective, check_replanning, check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -144,13 +136,12 @@ class LocalNode:
         self._equipment = equipment
         self._embedded = embedded
         self._sessions = sessions
-        self._pending = pending
-        self._joining = asyncio.Lock()  # one at a time, so that nobody becomes a member twice
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
         self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
         self._kept = KeptModels(config, library, self._models)
         self._versions = own_versions()
         self._seating = Seating(config, equipment, embedded, self._models, sessions, tasks, self._versions)
+        self._joining = Joining(config, equipment.measuring, self._models, sessions, self._seating, pending)
 
     # ---- Sessions
 
@@ -192,9 +183,9 @@ class LocalNode:
                 address, note = await stack.enter_async_context(self._embedded.lent())
             terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous, draft=draft)
             name = request.name or self._config.name
-            channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._seating.local())
+            channel = await found(rendezvous=address, terms=terms, name=name, local=self._seating.local())
             model = request.model if terms.folder else ""
-            spare = _said(request)
+            spare = request.spare_bytes if request.HasField("spare_bytes") else None
             channel.keeper.note(lend_bytes=request.memory_bytes, spare_bytes=spare, note=note, model=model)
             session = (await self._seating.sit_down(channel, checkpoint)).snapshot()
             if request.choose_plan:
@@ -215,61 +206,12 @@ class LocalNode:
         return draft
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
-        """Proves a code and says what joining would mean.
-
-        Raises:
-            KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
-        """
-        code = parse_code(request.code)
-        own_folder(self._config.data)
-        spoken = str(code)  # as it is written, however it was typed
-        joined = self._sessions.opened_by(code)
-        if joined is not None:
-            return _already(joined)
-        approach = await self._approach(code, request)
-        if (seat := self._sessions.open_with_id(approach.session.hex())) is not None:
-            await approach.abandon()
-            seat.moved.set()  # its host is there
-            return _already(seat)
-        try:
-            checkpoint = await self._models.of_session(approach.terms)
-            folder = self._models.folder_for(approach.terms)
-            lend = await self._lend(request.memory_bytes)
-        except BaseException:
-            await approach.abandon()
-            raise
-        await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken, _said(request)))
-        download_bytes, folder = _download(approach.terms, checkpoint, lend, folder)
-        return pb.Offer(
-            session=approach.session.hex(),
-            model=approach.terms.model,
-            host=approach.host,
-            members_present=approach.members_present,
-            members_wanted=approach.terms.members_wanted,
-            lend_memory_bytes=lend,
-            download_bytes=download_bytes,
-            free_disk_bytes=shutil.disk_usage(self._config.data).free,
-            folder=str(folder),
-            offer_ttl_s=self._pending.ttl_s,
-            spare_bytes=await asyncio.to_thread(self._models.room_for_spares(_said(request)).left, 0),
-            notices=checkpoint.anatomy.notices if checkpoint else (),
-            quantization=checkpoint.quantization if checkpoint else line(approach.terms.quantization, LONGEST_DEVICE),
-        )
+        """Proves a code and says what joining would mean, see `Joining.open`."""
+        return await self._joining.open(request)
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
-        """Takes up an offer.
-
-        Raises:
-            KafilaError: there is no such offer, or the host does not admit this machine any more.
-        """
-        async with self._joining:
-            if (seat := self._sessions.open_with_id(request.session)) is not None:
-                await self._pending.give_up(request.session)  # it was asked for several times
-                return seat.snapshot()
-            offer = self._pending.take(request.session)
-            channel = await offer.approach.enrol()
-            channel.keeper.note(lend_bytes=offer.memory_bytes, spare_bytes=offer.spare_bytes, typed=offer.code)
-            return (await self._seating.sit_down(channel, offer.checkpoint)).snapshot()
+        """Takes up an offer, see `Joining.join`."""
+        return await self._joining.join(request)
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.
@@ -449,41 +391,3 @@ class LocalNode:
             KafilaError: no such session, or it is over.
         """
         return self._sessions.with_id(request.session).generate(request)
-
-    # ---- Private
-
-    async def _approach(self, code: Code, request: pb.OpenSessionRequest) -> joining.Approach:
-        place = request.rendezvous or self._config.meeting_place()
-        return await approach_by(
-            code,
-            place=parse_address(place) if place else None,
-            asks_network=self._config.mdns,
-            name=request.name or self._config.name,
-            local=self._seating.local(),
-        )
-
-    async def _lend(self, most_bytes: int) -> int:
-        """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
-        usable: int
-        _, usable = await self._equipment.measuring.device()
-        return min(usable, most_bytes) if most_bytes else usable
-
-
-def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:
-    """The most that may be fetched for the loss of others, where its owner said so."""
-    return request.spare_bytes if request.HasField("spare_bytes") else None
-
-
-def _already(seat: Seat) -> pb.Offer:
-    """This machine is a member, or comes back as one."""
-    return pb.Offer(session=seat.id, joined=True, model=seat.terms.model, host=seat.keeper.kept.log.host)
-
-
-def _download(
-    terms: ring_pb2.SessionTerms, checkpoint: Checkpoint | None, lend_bytes: int, folder: Path
-) -> tuple[int, Path]:
-    """The most that joining brings here, and where it goes; a folder that is here already is used in place."""
-    if checkpoint is None:
-        return min(terms.weight_bytes, lend_bytes) + terms.describing_bytes, folder
-    missing_bytes = checkpoint.download_bytes(checkpoint.manifest.tensors)
-    return min(missing_bytes, lend_bytes), checkpoint.folder

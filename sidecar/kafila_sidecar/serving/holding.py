@@ -1,13 +1,16 @@
 """The blocks that this member has in memory, from one epoch to the next."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.still import LOOK_S, unless_still
+
+log = logging.getLogger(__name__)
 
 LoadShard = Callable[..., Shard]
 """`Shard.load`, on the MLX thread."""
@@ -41,6 +44,7 @@ class Holding:
         self.shard: Shard | None = None
         self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
+        self._freeing: asyncio.Task[None] | None = None
         self._mlx = mlx
         self._bits = bits
 
@@ -58,8 +62,7 @@ class Holding:
         """
         self._may_hold = True
         outcome = self._mlx.start(self._take_over, folder, files, start, end, head)
-        what = f"loading blocks {start} to {end - 1}"
-        await unless_still(outcome, what=what, sign=lambda: self.parts_come, look_s=self._look_s)
+        await self.unless_still(outcome, f"loading blocks {start} to {end - 1}")
 
     def keeps(self, part: Part) -> Part:
         """What of a part is in memory already, and stays."""
@@ -70,6 +73,28 @@ class Holding:
         if self._may_hold:
             await asyncio.shield(self._mlx.start(self._free))
             self._may_hold = False
+
+    def free_soon(self) -> None:
+        """The same, while others go on: another stage holds it now."""
+        self._freeing = asyncio.create_task(self.free(), name="free what another stage holds now")
+        self._freeing.add_done_callback(_freed)
+
+    async def freed(self) -> None:
+        """Returns once that is done, if it was begun; whether it could be or not. Raises TimedOut as `unless_still`."""
+        if self._freeing is not None:
+            await self.unless_still(asyncio.wait((self._freeing,)), "freeing what another stage holds now")
+
+    async def close(self) -> None:
+        """Holds nothing any more, however long that takes."""
+        if self._freeing is not None:
+            await asyncio.wait((self._freeing,))
+        await self.free()
+
+    async def unless_still(self, work: Awaitable[object], what: str) -> None:
+        """Waits for what the MLX thread does. Raises TimedOut where that stands still, which does it all the same if it
+        goes on: behind a load that nobody wants any more, as long as parts of it come."""
+        outcome = asyncio.ensure_future(work)
+        await unless_still(outcome, what=what, sign=lambda: self.parts_come, look_s=self._look_s)
 
     def _take_over(
         self, folder: Path, files: Callable[[], Mapping[Path, Collection[str]]], start: int, end: int, head: bool
@@ -97,3 +122,9 @@ class Holding:
         shard, self.shard = self.shard, None
         if shard is not None:
             shard.close()
+
+
+def _freed(freeing: "asyncio.Task[None]") -> None:
+    """What could not be freed is freed by the next load."""
+    if not freeing.cancelled() and (error := freeing.exception()):
+        log.warning("not_freed error=%r", error)

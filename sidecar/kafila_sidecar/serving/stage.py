@@ -1,13 +1,11 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-import logging
 import sys
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +18,7 @@ from kafila_sidecar.runtime.activity import Activity, NotedThread
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
-from kafila_sidecar.runtime.still import LOOK_S, unless_still
+from kafila_sidecar.runtime.still import LOOK_S
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving.asking import AnswerPatience
@@ -34,16 +32,13 @@ from kafila_sidecar.serving.intake.limits import refuse_unsupported
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.intake.shares import HeadShares
+from kafila_sidecar.serving.loading import PartLoader, StageWeights
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
-from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
-from kafila_sidecar.weights.fetching import landing
-
-log = logging.getLogger(__name__)
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 CLEAR_DEADLINE_S = 10.0  # for what an epoch leaves behind; what takes longer is cleared away while others go on
@@ -53,19 +48,6 @@ Counted = Callable[[Mapping[str, Any], Sequence[Circuit]], None]
 
 def _uncounted(record: Mapping[str, Any], decoded: Sequence[Circuit]) -> None:
     """Nobody wants numbers."""
-
-
-class StageWeights(Protocol):
-    """A checkpoint, with or without the other members as its sources; see `weights.checkpoint.Checkpoint`."""
-
-    @property
-    def small_files(self) -> Path: ...
-    def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]: ...
-    async def fetch(
-        self, names: Iterable[str], *, progress: landing.Progress | None = None, waiting: landing.Waiting | None = None
-    ) -> None: ...
-    def download_bytes(self, names: Iterable[str]) -> int: ...
-    def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]: ...
 
 
 class LinkTable(Protocol):
@@ -130,6 +112,7 @@ class Stage:
         self._activity = activity or Activity()
         self._drafts = drafts
         self._holding = Holding(mlx, bits=bits, load=load_shard, look_s=self._limits.load_look_s)
+        self._loader = PartLoader(weights, self._holding)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
         self._shares = HeadShares()
@@ -137,7 +120,6 @@ class Stage:
         self._concurrency = 1  # of the latest plan
         self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()
-        self._freeing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()  # what epochs that are over left behind
 
     # ---- What the session asks for
@@ -165,8 +147,7 @@ class Stage:
         self._concurrency = proposal.problem.concurrency
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
-            self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
-            self._freeing.add_done_callback(_freed)
+            self._holding.free_soon()
         mlx = self._watched(proposal)
         epoch = epochs.begin(
             name=self._name,
@@ -197,7 +178,7 @@ class Stage:
             await text.close()
         if self._drafts is not None:
             await self._within(self._drafts.free(), "free the draft model")
-        await self._within(self._free(), "free what was loaded")
+        await self._within(self._holding.close(), "free what was loaded")
 
     # ---- What links bring
 
@@ -303,28 +284,21 @@ class Stage:
     async def _load(self, proposal: Proposal, progress: Progress) -> None:
         stage = proposal.stage_of(self._name)
         if self._drafts is not None and proposal.head != self._name:
-            await self._unless_still(self._drafts.free(), "freeing the draft model")
+            await self._holding.unless_still(self._drafts.free(), "freeing the draft model")
         if stage is None:
             return
         part = Part(stage.start, stage.end, proposal.head == self._name)
         if part.head and self._requests is None:
-            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
+            self._requests = await self._load_beside_text(part, progress, proposal.problem.context_tokens)
         else:
-            await self._take(part, progress)
+            await self._loader.load(part, progress)
 
-    async def _take(self, part: Part, progress: Progress) -> None:
-        names = self._weights.shard(**part._asdict())
-        await self._fetch(names, part, FetchTelling(progress))
-        progress("loading", 0, 0)
-        files = partial(self._weights.files_for, names)
-        await self._holding.hold(self._weights.small_files, files, **part._asdict())
-
-    async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:
-        """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
+    async def _load_beside_text(self, part: Part, progress: Progress, context_tokens: int) -> RequestTable:
+        """Loads what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
         text = self._started_text()
         reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
         try:
-            await take()
+            await self._loader.load(part, progress)
             vocabulary = await reading
         finally:
             reading.cancel()
@@ -335,27 +309,6 @@ class Stage:
     def _started_text(self) -> SessionText:
         self._text = self._text or self._make_text(self._weights.small_files)
         return self._text
-
-    async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
-        """What is not in memory, unless that turns out to be what somebody gave wrongly."""
-        if self._freeing is not None:
-            await self._unless_still(asyncio.wait((self._freeing,)), "freeing what another stage holds now")
-        kept = self._weights.shard(**self._holding.keeps(part)._asdict())
-        await self._weights.fetch(names - kept, progress=telling.came, waiting=telling.waits)
-        if self._weights.download_bytes(names):
-            await self._unless_still(self._holding.free(), "freeing what came damaged")
-            await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
-
-    async def _free(self) -> None:
-        if self._freeing is not None:
-            await asyncio.wait((self._freeing,))
-        await self._holding.free()
-
-    async def _unless_still(self, work: Awaitable[object], what: str) -> None:
-        """Raises TimedOut where the MLX thread stands still, which does it all the same if it goes on: behind a load
-        that nobody wants any more, as long as parts of it come."""
-        outcome, look_s = asyncio.ensure_future(work), self._limits.load_look_s
-        await unless_still(outcome, what=what, sign=lambda: self._holding.parts_come, look_s=look_s)
 
     async def _clear(self, epoch: Epoch | None, fault: Fault) -> None:
         if epoch is not None:
@@ -404,12 +357,6 @@ class Stage:
         record = trace.record(reason=reason, link_rtt_s=rtt_s)
         self._counted(record, trace.decoded)
         self._traced(record)
-
-
-def _freed(freeing: "asyncio.Task[None]") -> None:
-    """What could not be freed is freed by the next load."""
-    if not freeing.cancelled() and (error := freeing.exception()):
-        log.warning("not_freed error=%r", error)
 
 
 def _code(error: Exception) -> str:

@@ -326,7 +326,7 @@ async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_
         assert (await asking)[1].done
 
 
-def hung(member: StageMember, step: str = "run_blocks") -> Hang:
+def hung(member: StageMember, step: str = "run_rows") -> Hang:
     """This stage's next step stands still."""
     hang = Hang()
     shard: Any = member.stage._holding.shard

@@ -1,21 +1,19 @@
 """A shard: the blocks [start, end) of a model, with embedding, norm and unembedding on the head.
 
 Every method runs on the MLX thread (`MlxThread.run`). This file imports without MLX, so that the event loop may name
-its types; MLX comes in with `Shard.load`, on its thread.
+its types; MLX comes in with `Shard.load`, on its thread. Blocks are run in `blocks.py`, tokens picked in `picking.py`
+and `following.py`; how many tokens a step may have is found out in `steps.py`.
 """
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.handed_over import HandedOver
-from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
+from kafila_sidecar.runtime.shard.finite import WHY, NotFinite
 from kafila_sidecar.runtime.shard.following import Follow, TokenRunner
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
@@ -24,15 +22,12 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from kafila_sidecar.runtime.shard.begun import BegunRun
-    from kafila_sidecar.runtime.shard.carried import Carried, Packing
-    from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
+    from kafila_sidecar.runtime.shard.blocks import BlockRunner
+    from kafila_sidecar.runtime.shard.carried import Packing
+    from kafila_sidecar.runtime.shard.kv import Sequences
     from kafila_sidecar.runtime.shard.making.building import Built
     from kafila_sidecar.runtime.shard.partial import PartialModel
-
-log = logging.getLogger(__name__)
-
-LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
+    from kafila_sidecar.runtime.shard.steps import LearntSteps
 
 
 class Shard:
@@ -46,16 +41,14 @@ class Shard:
         *,
         passage: "PartialModel",
         sequences: "Sequences",
+        blocks: "BlockRunner",
+        steps: "LearntSteps",
         entry: "Packing",
         exit: "Packing",
         last: "Packing",
         weight_bytes: int,
-        head: bool,
         held: frozenset[str],
         takes_rows: bool,
-        attends_by_row: bool,
-        can_go_back: bool,
-        has_windows: bool,
         can_rewind: bool,
         all_rewind: bool,
         all_go_back: bool,
@@ -67,22 +60,17 @@ class Shard:
         self.all_rewind = all_rewind  # whether a sequence can go back any number of tokens, at every stage of the model
         self.model_can_forget = all_go_back and not exit.beside  # and so at least guesses, as far as the head knows
         self.can_rewind = can_rewind  # and so at this one
-        self._can_go_back = can_go_back  # over guesses, at this one
-        self._has_windows = has_windows  # which keep tokens in no order of their own
         self.runs_ahead = runs_ahead  # whether `follow` is for it
         self.hands_over = (
             hands_over  # whether a device computes on while this thread builds: `hand_over_rows` and `_pick`
         )
-        self._has_learnt = False
-        self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
-        self._is_head = head
-        self._can_attend_by_token = attends_by_row
-        self._by_token = False  # whether guesses attend token by token
         self._passage = passage
         self._sequences = sequences
+        self._blocks = blocks
+        self._steps = steps
         self._held = held
-        self._entry, self._exit, self._last = entry, exit, last
+        self._last = last
         self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
         self._follower = TokenRunner(passage=passage, sequences=sequences)
 
@@ -139,12 +127,14 @@ class Shard:
         """
         import mlx.core as mx
 
+        from kafila_sidecar.runtime.shard.blocks import BlockRunner
         from kafila_sidecar.runtime.shard.kv import Sequences, can_go_back, can_rewind, has_window
         from kafila_sidecar.runtime.shard.making.building import flat
         from kafila_sidecar.runtime.shard.making.experts import check_experts
         from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.partial import PartialModel
         from kafila_sidecar.runtime.shard.rows import let_take_rows
+        from kafila_sidecar.runtime.shard.steps import LearntSteps
 
         check_experts(built.blocks[start:end])
         if quick:
@@ -154,122 +144,80 @@ class Shard:
         own = built.roll.slots_of(start, end, head=head)
         caches = built.caches()
         goes_back = [can_go_back(cache) for cache in caches]
-        all_rewind = all(map(can_rewind, caches))
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
+        passage = PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches())
+        sequences = Sequences(built.caches, own)
+        entry, exit, last = (built.roll.packing(built.family, at) for at in (start, end, built.count))
+        held = frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head))
+        takes_rows = built.family.together is not Together.NOTHING
+        all_rewind = all(map(can_rewind, caches))
+        own_rewind = all(can_rewind(caches[slot]) for slot in own)
+        has_windows = any(has_window(caches[slot]) for slot in own)  # which keep tokens in no order of their own
+        steps = LearntSteps(
+            passage=passage,
+            sequences=sequences,
+            entry=entry,
+            last=last,
+            held=held,
+            is_head=head,
+            can_guess=all(goes_back[slot] for slot in own) and not entry.beside and not exit.beside,
+            can_attend_by_token=built.family.together is Together.BUT_ATTENTION and not has_windows,
+            takes_rows=takes_rows,
+            can_rewind=own_rewind,
+        )
         return cls(
-            passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
-            sequences=Sequences(built.caches, own),
-            entry=built.roll.packing(built.family, start),
-            exit=built.roll.packing(built.family, end),
-            last=built.roll.packing(built.family, built.count),
+            passage=passage,
+            sequences=sequences,
+            blocks=BlockRunner(
+                passage=passage, sequences=sequences, entry=entry, exit=exit, steps=steps, takes_rows=takes_rows
+            ),
+            steps=steps,
+            entry=entry,
+            exit=exit,
+            last=last,
             weight_bytes=size,
-            head=head,
-            held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
-            can_go_back=all(goes_back[slot] for slot in own),
-            has_windows=any(has_window(caches[slot]) for slot in own),
-            can_rewind=all(can_rewind(caches[slot]) for slot in own),
+            held=held,
+            takes_rows=takes_rows,
+            can_rewind=own_rewind,
             all_rewind=all_rewind,
             all_go_back=all(goes_back),
-            runs_ahead=all(map(can_rewind, caches))
-            and end - start == built.count
-            and mx.default_device() != mx.Device(mx.cpu),
+            runs_ahead=all_rewind and end - start == built.count and mx.default_device() != mx.Device(mx.cpu),
             hands_over=mx.default_device() != mx.Device(mx.cpu),
-            takes_rows=built.family.together is not Together.NOTHING,
-            attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
         """The next tokens of a sequence, embedded and run through our blocks; the head's first step."""
-        import mlx.core as mx
-
-        cache = self._sequences.at(sequence, self._sequences.position(sequence))
-        ids, again = cache.given(mx.array([list(tokens)], dtype=mx.int32))
-        return self._leave(self._passage.of_tokens(ids, cache.slots), cache, again=again)
+        return self._blocks.embed_and_blocks(sequence, tokens)
 
     def embed_rows(self, rows: Sequence[tuple[int, Sequence[int]]]) -> list[HiddenState]:
-        """The next tokens of several sequences, equally many of each, in one run; otherwise as `embed_and_blocks`.
-
-        Raises: InvalidInput for several rows of a family whose code takes one.
-        """
-        import mlx.core as mx
-
-        from kafila_sidecar.runtime.shard.rows import joined_slots
-
-        if len(rows) == 1:
-            return [self.embed_and_blocks(*rows[0])]
-        self._check_rows([len(tokens) for _, tokens in rows])
-        caches = [self._sequences.at(sequence, self._sequences.position(sequence)) for sequence, _ in rows]
-        tokens = mx.array([list(tokens) for _, tokens in rows], dtype=mx.int32)
-        return self._leave_rows(self._passage.of_tokens(tokens, joined_slots(caches)), caches)
+        """The next tokens of several sequences in one run, as `BlockRunner.embed_rows`."""
+        return self._blocks.embed_rows(rows)
 
     def step(self, sequence: int, position: int, tokens: Sequence[int]) -> HiddenState:
-        """The token at `position` of a sequence, and guesses of what follows it, embedded and run through our blocks.
-        What the sequence has from there on was guessed too, and is forgotten.
-
-        Raises: NotFound for a sequence that isn't here, InvalidInput for one that isn't that long, or can't forget.
-        """
-        import mlx.core as mx
-
-        self._sequences.check(sequence)
-        cache = self._sequences.at(sequence, position)
-        ids, again = cache.given(mx.array([list(tokens)], dtype=mx.int32), has_guesses=len(tokens) > 1)
-        slots = self._slots([cache], has_several=ids.shape[1] > 1)
-        return self._leave(self._passage.of_tokens(ids, slots), cache, again=again)
+        """The token at `position` of a sequence, and guesses of what follows it, as `BlockRunner.step`."""
+        return self._blocks.step(sequence, position, tokens)
 
     def run_rows(
         self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
     ) -> list[HiddenState | NotFinite]:
-        """Received states of several sequences, equally many tokens of each, through our blocks in one run; in a row's
-        place why there is none. has_guesses: each row is a token and guesses of what follows it.
-
-        Raises: NotFound or InvalidInput as `run_blocks`, before anything is run, and InvalidInput for several rows of a
-        family whose code takes one.
-        """
-        begun = None if len(rows) == 1 else self._begun_rows(rows, has_guesses=has_guesses)
-        if begun is None:
-            return [or_not_finite(partial(self.run_blocks, *row, has_guesses=has_guesses)) for row in rows]
-        return begun.told()
+        """Received states of several sequences in one run, as `BlockRunner.run_rows`."""
+        return self._blocks.run_rows(rows, has_guesses=has_guesses)
 
     def hand_over_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> HandedOver[list[HiddenState | NotFinite]]:
         """As `run_rows` of one token each, handed over to the device: the next run may be built meanwhile."""
-        if len(rows) == 1:
-            cache, carried, again = self._through(*rows[0])
-            return self._begun(carried, [cache], again=again).hand_over()
-        if begun := self._begun_rows(rows, has_guesses=False):
-            return begun.hand_over()
-        made = self.run_rows(rows)
-        return HandedOver(lambda: made)
+        return self._blocks.hand_over_rows(rows)
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
-        """Whether a received state may be run; what is looked at is its bytes alone.
-
-        Raises: InvalidInput when it is neither the sequence's next nor, where that can be, goes back behind guesses,
-        when it is not of this model, or holds NaN or infinity.
-        """
-        stands_at = self._sequences.position(sequence)
-        goes_back = 0 < state.position < stands_at and self._sequences.can_go_back(sequence, state.position)
-        if stands_at != state.position and not goes_back:
-            raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
-        check_state(state, self.entry)
+        """Whether a received state may be run, by its bytes alone; raises as `BlockRunner.check_next`."""
+        self._blocks.check_next(sequence, state)
 
     def run_blocks(self, sequence: int, state: HiddenState, *, has_guesses: bool = False) -> HiddenState:
-        """A received state run through our blocks. What the sequence has beyond its position was a guess, and is
-        forgotten. has_guesses: the state is that of a token and guesses of what follows it.
-
-        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
-        our blocks make NaN or infinity of it.
-        """
-        cache, carried, again = self._through(sequence, state, has_guesses=has_guesses)
-        return self._leave(carried, cache, again=again)
+        """A received state run through our blocks, as `BlockRunner.run_blocks`."""
+        return self._blocks.run_blocks(sequence, state, has_guesses=has_guesses)
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
         """As `run_blocks`, where only the caches matter: the last stage's part of a prompt whose end is yet to come."""
-        import mlx.core as mx
-
-        cache, *_ = self._through(sequence, state)
-        mx.eval(cache.arrays)
-        cache.advance(state.tokens)
-        mx.clear_cache()
+        self._blocks.absorb(sequence, state)
 
     def norm_and_head(self, sequence: int, state: HiddenState, *, last_only: bool = True) -> "mx.array":
         """The logits [V] that follow the last token of `state`, or [T, V] after each of them, evaluated."""
@@ -348,42 +296,18 @@ class Shard:
         return self._picker.check(row)
 
     def build_steps(self, rows: Sequence[tuple[int, int]], like: HiddenState) -> None:
-        """Builds the step of these sequences, each at its position, all in one run, while their states are on the way,
-        if those are like this one, of one token. Nothing where one of them is elsewhere by now."""
-        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
-
-        if caches := self._sequences.standing(rows):
-            late = LateInput(like.dtype, (len(caches), *like.shape[1:]))
-            slots = self._slots(caches, has_several=False)
-            Ahead(caches, late, lambda states: self._passage.of_state(self._entry.parted(states), slots), _like(like))
+        """Builds a step whose states are on the way, as `BlockRunner.build_steps`."""
+        self._blocks.build_steps(rows, like)
 
     def learn_steps(self, before: "Shard | None" = None) -> None:
         """Finds out how many tokens a step may have here, with two of our blocks; takes a second or two at most.
+        before: another part of the same checkpoint, in the same form, that may have learnt it."""
+        self._steps.learn(None if before is None else before._steps)
 
-        Where the model's code can't run a block by itself, steps stay single. before: another part of the same
-        checkpoint, in the same form, that has learnt it. Blocks are alike, so nothing is run again then, unless only we
-        have what is around them.
-        """
-        from kafila_sidecar.runtime.shard.steps import Trial, element_type, look
-
-        if not self._can_go_back or self._entry.beside or self._exit.beside:
-            return
-        if before is not None and before._has_learnt and before._is_head >= self._is_head:
-            self.step_limits, self._by_token, self._has_learnt = before.step_limits, before._by_token, True
-            return
-        self._has_learnt = True
-        dtype = element_type(array for name, array in self._passage.weights().items() if name in self._held)
-        trial = Trial(self._passage, self._entry, self._last, dtype, is_head=self._is_head)
-        try:
-            self.step_limits, self._by_token = look(
-                trial,
-                trial.begins(self._sequences.made),
-                by_token=self._can_attend_by_token and not self._has_windows,
-                rows=self.takes_rows,
-                may_differ=self.can_rewind,
-            )
-        except Exception as error:  # noqa: BLE001  # whatever foreign code raises for blocks that belong together
-            log.info("steps_stay_single reason=%s", type(error).__name__)
+    @property
+    def step_limits(self) -> StepLimits:
+        """Of steps with several tokens, once they are known."""
+        return self._steps.limits
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -424,92 +348,3 @@ class Shard:
         weights = {name: array for name, array in self._passage.weights().items() if name in self._held}
         self.close()
         return weights
-
-    def _through(
-        self, sequence: int, state: HiddenState, *, has_guesses: bool = False
-    ) -> "tuple[SequenceCache, Carried, int]":
-        """The caches, what our blocks make of the state, and how many tokens are before those of the state in it."""
-        from kafila_sidecar.runtime.shard.arrays import unpack
-
-        if ahead := self._sequences.ahead([(sequence, state.position)], _like(state)):
-            return ahead.caches[0], ahead.given([state]), 0
-        cache = self._entered(sequence, state)
-        rows, again = cache.given(unpack(state), has_guesses=has_guesses)
-        slots = self._slots([cache], has_several=has_guesses or again > 0)
-        return cache, self._passage.of_state(self._entry.parted(rows), slots), again
-
-    def _slots(self, caches: "Sequence[SequenceCache]", *, has_several: bool) -> list[Any]:
-        """has_several: each row has tokens that are to be computed as if one by one."""
-        from kafila_sidecar.runtime.shard.rows import joined_slots
-
-        return joined_slots(caches, by_token=has_several and self._by_token)
-
-    def _entered(self, sequence: int, state: HiddenState) -> "SequenceCache":
-        """The caches of the sequence whose next state this is."""
-        if state.shape[2] != self.entry.width:
-            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.entry.width}")
-        return self._sequences.at(sequence, state.position)
-
-    def _check_rows(self, tokens: Sequence[int]) -> None:
-        if not self.takes_rows:
-            raise InvalidInput("this architecture's code runs one sequence at a time")
-        if len(set(tokens)) > 1:
-            raise InvalidInput("the rows of one run have equally many tokens")
-
-    def _begun_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool) -> "BegunRun | None":
-        """A run of several rows; None where one of them has to run tokens of an earlier one again, by itself."""
-        from kafila_sidecar.runtime.shard.arrays import unpack, unpack_rows
-
-        states = [state for _, state in rows]
-        self._check_rows([state.tokens for state in states])
-        at = [(sequence, state.position) for sequence, state in rows]
-        alike = len({(state.dtype, state.shape) for state in states}) == 1
-        if alike and not has_guesses and (ahead := self._sequences.ahead(at, _like(states[0]))):
-            return self._begun(ahead.given(states), ahead.caches)
-        caches = [self._entered(sequence, state) for sequence, state in rows]
-        if any(cache.has_some_again for cache in caches):
-            return None
-        if has_guesses:
-            for cache, state in zip(caches, states, strict=True):
-                cache.given(unpack(state), has_guesses=True)
-        received = self._entry.parted(unpack_rows(states))
-        return self._begun(self._passage.of_state(received, self._slots(caches, has_several=has_guesses)), caches)
-
-    def _begun(self, carried: "Carried", caches: "Sequence[SequenceCache]", *, again: int = 0) -> "BegunRun":
-        """again: tokens before those that are wanted."""
-        from kafila_sidecar.runtime.shard.begun import BegunRun
-
-        made = self._exit.joined(carried)
-        begun = BegunRun(
-            made[:, again:] if again else made, [cache.position for cache in caches], layout=self._exit.layout
-        )
-        for cache in caches:
-            cache.advance(made.shape[1] - again)
-        return begun
-
-    def _leave_rows(self, carried: "Carried", caches: "Sequence[SequenceCache]") -> list[HiddenState]:
-        from kafila_sidecar.runtime.shard.arrays import pack_rows
-
-        states = pack_rows(self._exit.joined(carried), [cache.position for cache in caches])
-        for cache, state in zip(caches, states, strict=True):
-            cache.advance(state.tokens)
-        return states
-
-    def _leave(self, carried: "Carried", cache: "SequenceCache", *, again: int = 0) -> HiddenState:
-        """again: tokens before those that are wanted."""
-        import mlx.core as mx
-
-        from kafila_sidecar.runtime.shard.arrays import pack
-
-        made = self._exit.joined(carried)
-        state = pack(made[:, again:] if again else made, cache.position)
-        cache.advance(state.tokens)
-        made_well(state, self._exit.layout)
-        if state.tokens >= LARGE_CHUNK_TOKENS:
-            mx.clear_cache()
-        return state
-
-
-def _like(state: HiddenState) -> object:
-    """What tells apart for which states a step is built."""
-    return state.dtype, state.shape

@@ -6,18 +6,21 @@ over several tokens at once rounds otherwise than token by token on some devices
 steps attend token by token.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import deepcopy
 from time import monotonic
 
 import mlx.core as mx
 
 from kafila_sidecar.runtime.shard.carried import Packing
-from kafila_sidecar.runtime.shard.kv import SequenceCache
+from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.partial import PartialModel
 from kafila_sidecar.runtime.shard.rows import joined_slots
+
+log = logging.getLogger(__name__)
 
 SIZES = (2, 3, 4, 8)  # tokens of one sequence, or sequences, that are tried
 MOST = max(SIZES)
@@ -31,6 +34,66 @@ were: models read a run's masks off the first cache that they are given.
 PROMPT_TOKENS = 19
 LENGTHEN = 53  # times: sums over some thousand tokens are divided otherwise than short ones
 ENOUGH_S = 1.5  # then no further size is tried
+
+
+class LearntSteps:
+    """What is known of a shard's steps with several tokens. They stay single until `learn` has found more.
+
+    limits: how many tokens they may have. by_token: whether guesses attend token by token.
+    """
+
+    def __init__(
+        self,
+        *,
+        passage: PartialModel,
+        sequences: Sequences,
+        entry: Packing,
+        last: Packing,
+        held: Collection[str],
+        is_head: bool,
+        can_guess: bool,
+        can_attend_by_token: bool,
+        takes_rows: bool,
+        can_rewind: bool,
+    ) -> None:
+        """passage, sequences, entry, last, held, takes_rows, can_rewind: of the shard. can_guess: whether its caches
+        can go back over guesses. can_attend_by_token: whether that is the same as attending to all at once."""
+        self.limits = StepLimits()
+        self.by_token = False
+        self._has_learnt = False
+        self._passage, self._sequences = passage, sequences
+        self._entry, self._last = entry, last
+        self._held = held
+        self._is_head = is_head
+        self._can_guess = can_guess
+        self._can_attend_by_token = can_attend_by_token
+        self._takes_rows, self._can_rewind = takes_rows, can_rewind
+
+    def learn(self, before: "LearntSteps | None" = None) -> None:
+        """Looks for it, with two of the shard's blocks; takes a second or two at most.
+
+        Where the model's code can't run a block by itself, steps stay single. before: of another part of the same
+        checkpoint, in the same form, that may have learnt it. Blocks are alike, so nothing is run again then, unless
+        only we have what is around them.
+        """
+        if not self._can_guess:
+            return
+        if before is not None and before._has_learnt and before._is_head >= self._is_head:
+            self.limits, self.by_token, self._has_learnt = before.limits, before.by_token, True
+            return
+        self._has_learnt = True
+        dtype = element_type(array for name, array in self._passage.weights().items() if name in self._held)
+        trial = Trial(self._passage, self._entry, self._last, dtype, is_head=self._is_head)
+        try:
+            self.limits, self.by_token = look(
+                trial,
+                trial.begins(self._sequences.made),
+                by_token=self._can_attend_by_token,
+                rows=self._takes_rows,
+                may_differ=self._can_rewind,
+            )
+        except Exception as error:  # noqa: BLE001  # whatever foreign code raises for blocks that belong together
+            log.info("steps_stay_single reason=%s", type(error).__name__)
 
 
 class Trial:

@@ -6,17 +6,14 @@ cores never see two things at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from kafila_planner.correction import Slowness
-from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError, Refused
-from kafila_sidecar.net.link.link import Link
-from kafila_sidecar.session.channel import events
+from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
@@ -27,23 +24,15 @@ from kafila_sidecar.session.driving.changes import Change, Glance
 from kafila_sidecar.session.driving.clock import DriverClock, outer_clock
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
+from kafila_sidecar.session.driving.handler import EventHandler
+from kafila_sidecar.session.driving.introduction import Introduction
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
 from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
-from kafila_sidecar.session.driving.turns import (
-    Call,
-    Item,
-    LinkChanged,
-    NetworkMoved,
-    Say,
-    StageBroke,
-    StageMisled,
-    Turns,
-)
+from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.membership.members import Replanning
-from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +68,7 @@ class SessionDriver:
         self._stage = stage
         self._turns = turns
         self._measure = measure
-        self._shares = shares
         self._changed = changed
-        self._told = Capabilities(slowed, kafila=kafila)
         self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
@@ -96,23 +83,43 @@ class SessionDriver:
             advise=self._advised,
             now=self._clock.now,
         )
-        self._dispatcher = Dispatcher(
+        told = Capabilities(slowed, kafila=kafila)
+        self._introduction = Introduction(
+            name=channel.self_name,
+            network=network,
+            jobs=self._jobs,
+            turns=turns,
+            shares=shares,
+            leaving=self.leaving,
+            told=told,
+        )
+        dispatcher = Dispatcher(
             cores=self._cores,
             roster=self.roster,
             links=self._links,
             turns=turns,
-            told=self._told,
+            told=told,
             terms=terms,
             shares=shares,
             leaving=self.leaving,
-            introduce=self._introduce,
+            introduce=self._introduction.introduce,
+            now=self._clock.now,
+        )
+        self._handler = EventHandler(
+            channel=channel,
+            cores=self._cores,
+            dispatcher=dispatcher,
+            introduction=self._introduction,
+            roster=self.roster,
+            network=network,
+            links=self._links,
+            standing=standing,
+            turns=turns,
+            shares=shares,
             now=self._clock.now,
         )
         self.knowledge.rest.learn(channel.keeper.rests_s, self._clock.now())
         self._drains: asyncio.Task[None] | None = None
-        self._without_rendezvous = False
-        self._departed: set[str] = set()  # whom the rendezvous misses
-        self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
 
     @property
@@ -151,10 +158,10 @@ class SessionDriver:
         try:
             async with self._tasks:
                 self._network.start(self._turns.network_moved)
-                self._jobs.measure(self._measure, self._measured_here, self._not_measured)
+                self._jobs.measure(self._measure, self._introduction.measured, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
                 self._clock.beat(lambda: self._turns.soon(self._nothing))
-                self._introduce()
+                self._introduction.introduce()
                 while self.follower.state is not State.CLOSED:
                     await self._turn()
                 listening.cancel()
@@ -218,11 +225,7 @@ class SessionDriver:
 
     def tell(self, fields: ev.Json) -> None:
         """This machine's entry for the planner has other fields now; everybody hears it, once it was measured."""
-
-        async def told() -> None:
-            await self._looked(fields)
-
-        self._turns.soon(told)
+        self._turns.soon(partial(self._introduction.looked, fields))
 
     def look(self) -> None:
         """Tells what people see otherwise than when it was looked last."""
@@ -235,7 +238,7 @@ class SessionDriver:
     async def _turn(self) -> None:
         item = await self._turns.next(self._clock.loop_time(self._next_timer()))
         self._notice_nap()
-        await self._handle(item)
+        await self._handler.handle(item)
         await self._on_timer()
         self.look()
 
@@ -267,188 +270,13 @@ class SessionDriver:
         if self.leaving.is_over(self._clock.now(), serves=self._serves):
             await self._goodbye()
 
-    async def _handle(self, item: Item | None) -> None:
-        match item:
-            case events.MessageFrom(sender, control, number):
-                await self._dispatcher.hear(sender, control, number)
-            case events.Spoke(sender):
-                await self._dispatcher.spoke(sender)
-            case events.MemberJoined():
-                self._introduce()
-                await self._members_changed()
-            case events.MemberRemoved(self.follower.name, reason):
-                await self._cores.do(self.follower.removed(reason))
-            case events.MemberRemoved(name, reason):
-                self.roster.gone[name] = reason
-                await self._members_changed(without=name, anew=reason == "removed")
-            case events.HostChanged():
-                await self._host_changed()
-            case events.Doubted(sender) if self.coordinator:
-                self._links.other_ends.receive_down(sender, self._clock.now())
-                await self._cores.obey(self.coordinator.doubted(sender, self._clock.now()))
-            case events.KnowsItIsOut(name) if self.coordinator:
-                await self._cores.obey(self.coordinator.knows_it_is_out(name, self._clock.now()))
-            case events.HostConvicted(name, sentence):
-                fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
-                await self._cores.do(self.follower.failed(fault, self._clock.now()))
-            case events.MemberDeparted(name):
-                self.follower.liveness.receive_departure(name, self._clock.now())
-                self._departed.add(name)
-                self._reach_out()
-            case events.MemberReturned(name):
-                self.follower.liveness.receive_return(name)
-                self._departed.discard(name)
-                self._reach_out()
-            case RendezvousLost() | RoomGone():
-                self._without_rendezvous = True
-                self.follower.rendezvous_lost(self._clock.now())
-                self._tell_host_of_rendezvous()
-                self._reach_out()
-            case RendezvousBack():
-                self._without_rendezvous = False
-                self.follower.rendezvous_back()
-                self._tell_host_of_rendezvous()
-                self._reach_out()
-            case events.HostMissed():
-                self.follower.liveness.receive_doubt(self._clock.now())
-            case events.Knocked(name):
-                self.follower.liveness.receive_knock(name)
-            case events.RoomMoved():
-                self.follower.liveness.receive_move(self.channel.keeper_of_room)
-                self._network.moved(list(self._standing.up))
-            case LinkChanged(peer, link, error):
-                await self._link_changed(peer, link, error)
-            case Say(control):
-                await self._say(control)
-            case StageBroke(code, sentence):
-                await self._cores.failed_in(State.READY, code, sentence)
-            case StageMisled(by, sentence):
-                await self._misled(by, sentence)
-            case NetworkMoved():
-                await self._moved()
-            case Call(run):
-                await run()
-
-    # ---- Who belongs to the session, and who is linked
-
-    async def _members_changed(self, *, without: str = "", anew: bool = False) -> None:
-        """`without`: who is gone, though it may be back already."""
-        members = [member.name for member in self.channel.members if member.name != without]
-        if self.follower.name not in members:
-            return  # why, is told next
-        self._show_that_it_knows(gone=set(self.follower.members) - set(members))
-        self.roster.members(members)
-        self._dispatcher.newest.members(members)
-        self._links.forget(members)
-        self._departed &= set(members)
-        self._reach_out()
-        self._shares.members(members)
-        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._clock.now()))
-        if self.coordinator:
-            await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
-        else:
-            self._cores.knowledge.keep(members)
-
-    def _show_that_it_knows(self, gone: Collection[str]) -> None:
-        """A host without a link to this member hears that it knows who is gone: for all that the host knows, it may
-        vote with them else, and were it lost next, too few would be left who can't."""
-        if gone and self.channel.host not in (self.follower.name, *self._standing.up):
-            self._turns.say(speech.here())
-
-    def _tell_host_of_rendezvous(self) -> None:
-        if self.coordinator is None:
-            return
-        if self._without_rendezvous:
-            self.coordinator.rendezvous_lost(self._clock.now())
-        else:
-            self.coordinator.rendezvous_back()
-
-    def _reach_out(self) -> None:
-        """Whoever the rendezvous does not answer holds a link to everybody, and everybody one to it: the plan's few may
-        lead to those alone who are lost next, and nobody would hear then that it is there."""
-        away = {member.name for member in self.channel.members} if self._without_rendezvous else self._departed
-        self._links.reach(frozenset(away) - {self.follower.name})
-
-    async def _host_changed(self) -> None:
-        """Everybody tells the successor what it needs; it starts to decide when it is this member."""
-        await self._cores.host_changed()
-        self._tell_host_of_rendezvous()
-        self._introduce()
-        for peer, link in self._standing.up.items():
-            self._turns.say(speech.link(self._cores.epoch, peer, link))
-        await self._members_changed()
-
-    async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
-        if self._shunned.get(peer) == self._cores.epoch:
-            link = None  # whatever becomes of it: this plan's ring does not use it any more
-        if error is None:
-            if link is not None and not self.roster.is_linked(self.follower.name, peer):
-                self._log_formed(peer, link)
-            self._turns.say(speech.link(self._cores.epoch, peer, link))
-        elif not self.follower.liveness.is_gone(peer):
-            log.warning("link_missing peer=%s reason=%s", peer, error)
-            self._turns.say(speech.link(self._cores.epoch, peer, None))  # the host decides who is set aside
-
-    def _log_formed(self, peer: str, link: Link) -> None:
-        proposal = self.follower.proposal
-        log.info(
-            "link_formed peer=%s predicted=%s path=%s rtt_s=%.4f punch_s=%.3f handshake_s=%.3f",
-            peer,
-            predicted_path(proposal.problem, self.follower.name, peer) if proposal else "",
-            link.path,
-            link.rtt_s,
-            link.punch_s,
-            link.handshake_s,
-        )
-
-    # ---- What happens here
+    # ---- In turns
 
     async def _nothing(self) -> None:
         """The turn itself is what matters."""
 
-    async def _measured_here(self, entry: ev.Json, device: str) -> None:
-        self._told.measured({**entry, "name": self.follower.name}, device)
-        self._tell_capability()
-        self._tell_holds()
-
-    async def _misled(self, by: str, sentence: str) -> None:
-        """Nobody leaves by one member's word: the epoch ends here, and the host hears of a link that can't be used."""
-        if outputs := self.follower.misled(ev.Fault(by, "UNAVAILABLE", sentence), self._clock.now()):
-            log.warning("rules_broken member=%s reason=%s", by, sentence)
-            self._shunned[by] = self._cores.epoch
-            self._turns.say(speech.link(self._cores.epoch, by, None))
-            await self._cores.do([*outputs, *self.follower.misbehaved(by, sentence)])
-
-    async def _moved(self) -> None:
-        """Everybody hears it at once; the planner, when the network was looked at anew."""
-        self._turns.say(speech.candidates(self._network.candidates()))
-        if self._told.latest:
-            self._jobs.look(self._network.entry, self._looked)
-
-    async def _looked(self, fields: ev.Json) -> None:
-        """The next plan reckons with it; this one's links find their way by themselves."""
-        if self._told.moved(fields):
-            self._tell_capability()
-
     async def _not_measured(self, code: str, sentence: str) -> None:
         await self._cores.failed_here(code, f"{self.follower.name} could not be measured: {sentence}")
-
-    def _introduce(self) -> None:
-        """Where this member is, and what it measured, for those who don't know yet."""
-        self._turns.say(speech.candidates(self._network.candidates()))
-        self._tell_capability()
-        self._tell_holds()
-        if self.leaving.has_begun:
-            self._turns.say(speech.leaving())
-
-    def _tell_holds(self) -> None:
-        """What others may take from here."""
-        if holds := self._shares.holds():
-            self._turns.say(ring_pb2.Control(holds=holds))
-
-    def _tell_capability(self) -> None:
-        if self._told.latest:
-            self._turns.say(ring_pb2.Control(capability=self._told.latest))
 
     async def _start(self) -> None:
         if self.coordinator:
@@ -486,11 +314,6 @@ class SessionDriver:
 
     async def _goodbye(self) -> None:
         await self._cores.do(self.follower.close(None, Ending.LEFT))
-
-    async def _say(self, control: ring_pb2.Control) -> None:
-        """To everybody, this member included."""
-        await self.channel.send(control)
-        await self._dispatcher.understand(self.follower.name, control)
 
     def _glance(self) -> Glance:
         return Glance.at(self.channel, self._cores, self.roster, self._stage, self.better_plan, self.leaving)

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from kafila_sidecar.errors import NotFound
-from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
+from kafila_sidecar.machine.joining import PendingJoin, PendingJoins
 from kafila_sidecar.session.join import Approach
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
