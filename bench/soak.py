@@ -1,9 +1,9 @@
 """`make soak`: requests of all kinds arrive at all members of a real ring at random times, and some are given up.
 
 Every answer is compared with the one that the ring gave while nobody else asked. Now and then nothing more arrives
-until all is answered: then no member may hold a cache, and each process is weighed without the model's weights, which
-a new plan divides anew. What is wrong is printed, and makes the exit status 1: an error, another answer, a cache that
-is left, memory that grows.
+until all is answered: then no member may hold a cache, and each process is weighed. What is wrong is printed, and makes
+the exit status 1: an error, another answer, a cache that is left, memory that grows while one plan lasts, since another
+plan divides the model's weights anew.
 
     python -m bench.soak --minutes 5 --model tiny --seed 7
 """
@@ -15,8 +15,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,7 +48,6 @@ CALM_DEADLINE_S = 30.0  # from the last answer until no cache is left
 GROWTH = 0.05  # of a process's memory, from the second quarter to the last, that is no leak
 GROWTH_BYTES = 12 << 20  # and at least so much
 SHOWN = 12
-HOLDER = "kafila-sidecar"  # a program that the process which holds weights was started by
 
 
 def main() -> None:
@@ -80,7 +81,7 @@ class Soak:
         self._ended: Counter[str] = Counter()
         self._tokens = 0
         self._faults: Counter[str] = Counter()
-        self._taken: dict[str, list[int]] = {}  # in bytes, of each process at each calm: what it takes beside weights
+        self._calms: list[CalmWeights] = []
 
     def run(self, seconds: float) -> None:
         """Of arrivals; what is right is found out before them."""
@@ -95,9 +96,11 @@ class Soak:
         ended = ", ".join(f"{count} {how}" for how, count in self._ended.most_common())
         print(f"{self._ended.total()} requests: {ended}; {self._tokens} tokens")
         print(f"the head's trace: {self._trace()}")
-        for name, taken in self._taken.items():
-            early, late = _early_and_late(taken)
-            print(f"{name}: beside weights {early >> 20} MiB early, {late >> 20} MiB late")
+        calms = longest_with_one_plan(self._calms)
+        print(f"memory is judged by {len(calms)} calms of {len(self._calms)}, the most of one plan after each other")
+        for name in calms[-1].rss_bytes if calms else ():
+            early, late = _early_and_late([calm.rss_bytes[name] for calm in calms if name in calm.rss_bytes])
+            print(f"{name}: {early >> 20} MiB early, {late >> 20} MiB late")
             if late - early > max(GROWTH_BYTES, GROWTH * early):
                 self._faults[f"{name} grew by {(late - early) >> 20} MiB"] += 1
         for fault, count in self._faults.most_common(SHOWN):
@@ -166,29 +169,25 @@ class Soak:
             time.sleep(0.2)
         for name, count in left.items():
             self._faults[f"{name} holds {count} caches, and nobody asks"] += 1
-        taken = self._weigh()
-        for name, taken_bytes in taken.items():
-            self._taken.setdefault(name, []).append(taken_bytes)
-        told = ", ".join(f"{taken_bytes >> 20}" for taken_bytes in taken.values())
-        held = ", ".join(f"{_held_bytes(member) >> 20}" for member in self._members)
+        self._calms.append(calm := self._weigh())
+        told = ", ".join(f"{one >> 20}" for one in calm.rss_bytes.values())
+        held = ", ".join(f"{one >> 20}" for one in calm.held_bytes)
         counts = f"{self._ended.total()} requests, {self._faults.total()} faults"
-        print(f"calm after {counts}; MiB: {told}, and weights {held}", flush=True)
+        print(f"calm after {counts}; MiB: {told}; of it weights: {held}", flush=True)
 
     def _caches(self) -> dict[str, int]:
         counts = {member.name: member.session().get("active_sequences", 0) for member in self._members}
         return {name: count for name, count in counts.items() if count}
 
-    def _weigh(self) -> dict[str, int]:
-        taken: dict[str, int] = {}
+    def _weigh(self) -> "CalmWeights":
+        rss_bytes: dict[str, int] = {}
         for member in self._members:
-            held_bytes = _held_bytes(member)
             for pid in member.pids():
                 process = psutil.Process(pid)
-                words = process.cmdline()
-                what = " ".join(Path(word).name for word in words[:4])[:40]
-                holds = HOLDER in (Path(word).name for word in words)
-                taken[f"{member.name} {pid} {what}"] = process.memory_info().rss - holds * held_bytes
-        return taken
+                what = " ".join(Path(word).name for word in process.cmdline()[:4])[:40]
+                rss_bytes[f"{member.name} {pid} {what}"] = process.memory_info().rss
+        held = (member.session().get("reserved_memory_bytes", 0) for member in self._members)
+        return CalmWeights(tuple(map(int, held)), rss_bytes)
 
     def _trace(self) -> str:
         """How often what was made use of, by the head's own account."""
@@ -200,9 +199,18 @@ class Soak:
         return f"{dict(ended)}; {guesses} guesses, {right} right; up to {rows:.1f} rows a run in the mean of an answer"
 
 
-def _held_bytes(member: ClusterMember) -> int:
-    """The model's weights in its sidecar."""
-    return int(member.session().get("reserved_memory_bytes", 0))
+@dataclass(frozen=True, slots=True)
+class CalmWeights:
+    """What there is while nobody asks. held_bytes: of the model's weights, by member; rss_bytes: by process."""
+
+    held_bytes: tuple[int, ...]
+    rss_bytes: Mapping[str, int]
+
+
+def longest_with_one_plan(calms: Sequence[CalmWeights]) -> Sequence[CalmWeights]:
+    """The most calms after each other in which every member holds as much of the model."""
+    stretches = (list(same) for _, same in groupby(calms, key=lambda calm: calm.held_bytes))
+    return max(stretches, key=len, default=[])
 
 
 def _early_and_late(taken: Sequence[int]) -> tuple[int, int]:
