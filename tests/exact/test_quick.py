@@ -11,9 +11,12 @@ from mlx.nn.layers.quantized import QuantizedLinear
 from mlx_lm.models.llama import Attention, ModelArgs
 
 from kafila_sidecar.runtime.footprint import slices_bytes
-from kafila_sidecar.runtime.shard.making import quick
-from kafila_sidecar.runtime.shard.making.quick import LEAST_TOKENS, quicken_prompts
+from kafila_sidecar.runtime.shard.making import widening
+from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
+from kafila_sidecar.runtime.shard.making.quick_experts import LEAST_TOKENS
+from kafila_sidecar.runtime.shard.making.widening import slices_of, unpacked
 from tests.exact.shards import RingOfShards
+from tests.exact.test_quantised import MODES
 from tests.exact.test_tiny import PROMPT
 from tests.support.tiny import tiny_folder
 
@@ -67,21 +70,34 @@ def test_product_when_of_several_slices_then_the_one_of_the_whole_matrix(monkeyp
     x = mx.random.normal((1, 40, 256)).astype(mx.bfloat16)
     quicken_prompts([module])
     whole = as_doubles(module(x))
-    monkeypatch.setattr(quick, "SLICE_WEIGHTS", 7 * 256)
+    monkeypatch.setattr(widening, "SLICE_WEIGHTS", 7 * 256)
     assert np.abs(as_doubles(module(x)) - whole).max() <= np.abs(whole).max() / 128
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
-@pytest.mark.parametrize("group_size", [32, 64, 128])
-@pytest.mark.parametrize("bits", [8, 4, 3])
-def test_weights_when_unpacked_then_the_bits_of_mlx(bits: int, group_size: int, dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize(
+    ("mode", "bits", "group_size"),
+    [
+        *(("affine", bits, group_size) for bits in (8, 4, 3) for group_size in (32, 64, 128)),
+        *(("mxfp4", 4, 32), ("nvfp4", 4, 16), ("mxfp8", 8, 32)),
+    ],
+)
+def test_weights_when_unpacked_then_the_bits_of_mlx_in_f32(
+    mode: str, bits: int, group_size: int, dtype: mx.Dtype
+) -> None:
     mx.random.seed(7)
     module: Any = Linear(256, 96, bias=False)
+    module.weight *= mx.repeat(mx.power(10.0, mx.random.uniform(-6, 1, (96, 8))), 32, axis=1)
     module.set_dtype(dtype)
-    module = QuantizedLinear.from_linear(module, group_size=group_size, bits=bits)
-    whole = mx.dequantize(module.weight, module.scales, module.biases, group_size=group_size, bits=bits)
-    rows = quick._unpacked(module, slice(16, 48))
-    assert rows.dtype == whole.dtype
+    module = QuantizedLinear.from_linear(module, group_size=group_size, bits=bits, mode=mode)
+    if mode == "mxfp4":
+        module.scales[17] = 0  # stands for the least power of two
+    scales, biases = module.scales, module.get("biases")
+    if biases is not None:
+        scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)
+    whole = mx.dequantize(module.weight, scales, biases, group_size=group_size, bits=bits, mode=mode, dtype=mx.float32)
+    rows = unpacked(module, lambda array: array[16:48])
+    assert rows.dtype == mx.float32
     assert bool(mx.array_equal(rows, whole[16:48]))
 
 
@@ -100,6 +116,16 @@ def test_product_when_through_f32_then_it_takes_no_more_than_is_planned(bits: in
     mx.eval(module(x))
     states_bytes = 16 * (2048 + 2 * 6144) * 4
     assert mx.get_peak_memory() - before <= slices_bytes(2048 * 6144) + states_bytes
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_matrix_when_unpacked_in_f32_then_it_takes_no_more_than_is_planned(mode: str) -> None:
+    module = QuantizedLinear.from_linear(Linear(1024, 512, bias=False), **MODES[mode])
+    mx.eval(module.parameters())
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    mx.eval(list(slices_of(module)))
+    assert mx.get_peak_memory() - before <= 1.02 * slices_bytes(1024 * 512)
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
