@@ -1,20 +1,23 @@
 """Prompts through f32 on a processor: as near to the exact result as without, quicker, and the same at every cut."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
 from mlx_lm.models.llama import Attention, ModelArgs
+from mlx_lm.models.mla import MultiLinear
 
 from kafila_sidecar.runtime.footprint import slices_bytes
 from kafila_sidecar.runtime.shard.making import widening
 from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
 from kafila_sidecar.runtime.shard.making.quick_experts import LEAST_TOKENS
-from kafila_sidecar.runtime.shard.making.widening import slices_of, unpacked
+from kafila_sidecar.runtime.shard.making.widening import rows_of, slices_of, unpacked
 from tests.exact.shards import RingOfShards
 from tests.exact.test_quantised import MODES
 from tests.exact.test_tiny import PROMPT
@@ -116,6 +119,71 @@ def test_product_when_through_f32_then_it_takes_no_more_than_is_planned(bits: in
     mx.eval(module(x))
     states_bytes = 16 * (2048 + 2 * 6144) * 4
     assert mx.get_peak_memory() - before <= slices_bytes(2048 * 6144) + states_bytes
+
+
+class FlatLayer(Module):
+    """A block of one layer that gets the tokens of all sequences in one row, as some with experts do."""
+
+    def __init__(self, layer: Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.layer = layer
+
+    def __call__(self, state: mx.array) -> mx.array:
+        product: mx.array = self.layer(state.reshape(-1, state.shape[-1]))
+        return product
+
+
+@pytest.mark.parametrize(("sequences", "tokens", "is_quick"), [(1, 9, True), (1, 8, False), (2, 8, False)])
+def test_product_when_all_tokens_come_in_one_row_then_the_blocks_state_says_whether_the_chunk_is_long(
+    sequences: int, tokens: int, is_quick: bool
+) -> None:
+    mx.random.seed(3)
+    block = FlatLayer(QuantizedLinear.from_linear(Linear(64, 96), group_size=32, bits=4))
+    block.set_dtype(mx.bfloat16)
+    state = mx.random.normal((sequences, tokens, 64)).astype(mx.bfloat16)
+    plain = block(state)
+    quicken_prompts([block])
+    assert bool(mx.array_equal(block(state), plain)) != is_quick
+
+
+class OneLayer(Module):
+    """A block of one layer of matrices, of which each head has one."""
+
+    def __init__(self, heads: Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.heads = heads
+
+    def __call__(self, state: mx.array, x: mx.array, transpose: bool) -> mx.array:
+        product: mx.array = self.heads(x, transpose)
+        return product
+
+
+@pytest.mark.parametrize("slice_weights", [1 << 20, 7 * 64])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("mode", ["bf16", "affine 4", "affine 3", "mxfp4", "nvfp4", "mxfp8"])
+def test_heads_matrices_when_through_f32_then_no_farther_from_the_exact_product_and_few_tokens_as_they_were(
+    mode: str, transpose: bool, heads: int, slice_weights: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mx.random.seed(3)
+    monkeypatch.setattr(widening, "SLICE_WEIGHTS", slice_weights)
+    layer: Any = MultiLinear(64, 96, 4)
+    layer.set_dtype(mx.bfloat16)
+    weights = layer.weight.astype(mx.float32)
+    if mode in MODES:
+        layer = layer.to_quantized(**MODES[mode])
+        weights = mx.stack([unpacked(layer, partial(rows_of, expert=head)) for head in range(4)])
+    x = mx.random.normal((1, heads, 50, 64 if transpose else 96)).astype(mx.bfloat16)
+    states = [mx.zeros((1, tokens, 64)) for tokens in (LEAST_TOKENS - 1, LEAST_TOKENS)]
+    block = OneLayer(layer)
+    plain = block(states[0], x, transpose)
+    quicken_prompts([block])
+    few, through = (block(state, x, transpose) for state in states)
+    assert bool(mx.array_equal(few, plain))
+    assert (through.shape, through.dtype) == (plain.shape, plain.dtype)
+    assert mode == "bf16" or not bool(mx.array_equal(through, plain))
+    exact = as_doubles(x) @ as_doubles(weights.swapaxes(-1, -2) if transpose else weights)
+    assert np.abs(as_doubles(through) - exact).mean() <= 1.05 * np.abs(as_doubles(plain) - exact).mean()
 
 
 @pytest.mark.parametrize("mode", MODES)

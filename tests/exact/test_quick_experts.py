@@ -46,7 +46,11 @@ EXPERTS = (
 """The architectures whose tiny models have experts."""
 OFTEN = {*TWELVE, "mixtral", "olmoe", "phimoe", "phixtral", "qwen3_moe", "granitemoe", "minimax_m3_vl"}
 GEMMAS_EXPERTS = {"enable_moe_block": True, "top_k_experts": 2}
-MORE: dict[str, dict[str, Any]] = {"gemma4": GEMMAS_EXPERTS, "gemma4_text": GEMMAS_EXPERTS}
+PACKED_HEADS = {"kv_lora_rank": 32, "qk_nope_head_dim": 32}  # wide enough for a group of packed numbers
+MORE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("gemma4", "gemma4_text"), GEMMAS_EXPERTS),
+    **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "kimi_linear"), PACKED_HEADS),
+}
 PACKINGS: dict[str, dict[str, Any]] = {"f32": {}, "4 bits": MODES["affine 4"]}
 TEXT = [(7 * i) % (VOCAB - 6) + 3 for i in range(40)]
 ROUNDING = 1e-4  # of the largest number: f32 sums in another order, through all blocks
@@ -245,7 +249,7 @@ def test_experts_when_a_matrix_has_several_slices_then_the_product_of_the_whole(
     assert np.abs(as_doubles(module(x, indices)) - whole).max() <= np.abs(whole).max() / 128
 
 
-class OneLayer(Module):
+class ExpertLayer(Module):
     """A block of one layer of experts."""
 
     def __init__(self, experts: Module) -> None:
@@ -265,7 +269,7 @@ def test_experts_when_quick_then_they_take_no_more_than_is_planned(form: str) ->
     if form in MODES:
         module.set_dtype(mx.bfloat16)
         module = module.to_quantized(**MODES[form])
-    block = OneLayer(module)
+    block = ExpertLayer(module)
     quicken_prompts([block])
     x, indices = mx.zeros((1, tokens, inputs), mx.bfloat16), mx.random.randint(0, experts, (1, tokens, chosen))
     mx.eval(module.parameters(), x, indices)
