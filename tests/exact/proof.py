@@ -240,13 +240,14 @@ def rings_answers(shards: Sequence[Shard]) -> Logits:
     return logits
 
 
-def shard(reading: Reading, folder: Path, start: int, end: int, *, head: bool) -> Shard:
+def shard(reading: Reading, folder: Path, start: int, end: int, *, head: bool, quick: bool = False) -> Shard:
     built: Built = built_from(reading)
     file = folder / "model.safetensors"
     arrays: Any = mx.load(str(file))
     ours = [name for name in arrays if reading.holds(name, start=start, end=end, head=head)]
     weights = {name: array if name in ours else absent(array.shape, array.dtype) for name, array in arrays.items()}
-    return Shard.of(filled(built, {file: ours}, weights, start=start, end=end, head=head), start, end, head=head)
+    whole = filled(built, {file: ours}, weights, start=start, end=end, head=head)
+    return Shard.of(whole, start, end, head=head, quick=quick)
 
 
 def cuts_for(blocks: int, uncuttable: Sequence[int]) -> list[tuple[int, ...]]:

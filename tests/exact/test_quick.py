@@ -1,19 +1,25 @@
 """Prompts through f32 on a processor: as near to the exact result as without, quicker, and the same at every cut."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
 from mlx_lm.models.llama import Attention, ModelArgs
+from mlx_lm.models.mla import MultiLinear
 
 from kafila_sidecar.runtime.footprint import slices_bytes
-from kafila_sidecar.runtime.shard.making import quick
-from kafila_sidecar.runtime.shard.making.quick import LEAST_TOKENS, quicken_prompts
+from kafila_sidecar.runtime.shard.making import widening
+from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
+from kafila_sidecar.runtime.shard.making.quick_experts import LEAST_TOKENS
+from kafila_sidecar.runtime.shard.making.widening import rows_of, slices_of, unpacked
 from tests.exact.shards import RingOfShards
+from tests.exact.test_quantised import MODES
 from tests.exact.test_tiny import PROMPT
 from tests.support.tiny import tiny_folder
 
@@ -67,21 +73,34 @@ def test_product_when_of_several_slices_then_the_one_of_the_whole_matrix(monkeyp
     x = mx.random.normal((1, 40, 256)).astype(mx.bfloat16)
     quicken_prompts([module])
     whole = as_doubles(module(x))
-    monkeypatch.setattr(quick, "SLICE_WEIGHTS", 7 * 256)
+    monkeypatch.setattr(widening, "SLICE_WEIGHTS", 7 * 256)
     assert np.abs(as_doubles(module(x)) - whole).max() <= np.abs(whole).max() / 128
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
-@pytest.mark.parametrize("group_size", [32, 64, 128])
-@pytest.mark.parametrize("bits", [8, 4, 3])
-def test_weights_when_unpacked_then_the_bits_of_mlx(bits: int, group_size: int, dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize(
+    ("mode", "bits", "group_size"),
+    [
+        *(("affine", bits, group_size) for bits in (8, 4, 3) for group_size in (32, 64, 128)),
+        *(("mxfp4", 4, 32), ("nvfp4", 4, 16), ("mxfp8", 8, 32)),
+    ],
+)
+def test_weights_when_unpacked_then_the_bits_of_mlx_in_f32(
+    mode: str, bits: int, group_size: int, dtype: mx.Dtype
+) -> None:
     mx.random.seed(7)
     module: Any = Linear(256, 96, bias=False)
+    module.weight *= mx.repeat(mx.power(10.0, mx.random.uniform(-6, 1, (96, 8))), 32, axis=1)
     module.set_dtype(dtype)
-    module = QuantizedLinear.from_linear(module, group_size=group_size, bits=bits)
-    whole = mx.dequantize(module.weight, module.scales, module.biases, group_size=group_size, bits=bits)
-    rows = quick._unpacked(module, slice(16, 48))
-    assert rows.dtype == whole.dtype
+    module = QuantizedLinear.from_linear(module, group_size=group_size, bits=bits, mode=mode)
+    if mode == "mxfp4":
+        module.scales[17] = 0  # stands for the least power of two
+    scales, biases = module.scales, module.get("biases")
+    if biases is not None:
+        scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)
+    whole = mx.dequantize(module.weight, scales, biases, group_size=group_size, bits=bits, mode=mode, dtype=mx.float32)
+    rows = unpacked(module, lambda array: array[16:48])
+    assert rows.dtype == mx.float32
     assert bool(mx.array_equal(rows, whole[16:48]))
 
 
@@ -100,6 +119,81 @@ def test_product_when_through_f32_then_it_takes_no_more_than_is_planned(bits: in
     mx.eval(module(x))
     states_bytes = 16 * (2048 + 2 * 6144) * 4
     assert mx.get_peak_memory() - before <= slices_bytes(2048 * 6144) + states_bytes
+
+
+class FlatLayer(Module):
+    """A block of one layer that gets the tokens of all sequences in one row, as some with experts do."""
+
+    def __init__(self, layer: Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.layer = layer
+
+    def __call__(self, state: mx.array) -> mx.array:
+        product: mx.array = self.layer(state.reshape(-1, state.shape[-1]))
+        return product
+
+
+@pytest.mark.parametrize(("sequences", "tokens", "is_quick"), [(1, 9, True), (1, 8, False), (2, 8, False)])
+def test_product_when_all_tokens_come_in_one_row_then_the_blocks_state_says_whether_the_chunk_is_long(
+    sequences: int, tokens: int, is_quick: bool
+) -> None:
+    mx.random.seed(3)
+    block = FlatLayer(QuantizedLinear.from_linear(Linear(64, 96), group_size=32, bits=4))
+    block.set_dtype(mx.bfloat16)
+    state = mx.random.normal((sequences, tokens, 64)).astype(mx.bfloat16)
+    plain = block(state)
+    quicken_prompts([block])
+    assert bool(mx.array_equal(block(state), plain)) != is_quick
+
+
+class OneLayer(Module):
+    """A block of one layer of matrices, of which each head has one."""
+
+    def __init__(self, heads: Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.heads = heads
+
+    def __call__(self, state: mx.array, x: mx.array, transpose: bool) -> mx.array:
+        product: mx.array = self.heads(x, transpose)
+        return product
+
+
+@pytest.mark.parametrize("slice_weights", [1 << 20, 7 * 64])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("mode", ["bf16", "affine 4", "affine 3", "mxfp4", "nvfp4", "mxfp8"])
+def test_heads_matrices_when_through_f32_then_no_farther_from_the_exact_product_and_few_tokens_as_they_were(
+    mode: str, transpose: bool, heads: int, slice_weights: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mx.random.seed(3)
+    monkeypatch.setattr(widening, "SLICE_WEIGHTS", slice_weights)
+    layer: Any = MultiLinear(64, 96, 4)
+    layer.set_dtype(mx.bfloat16)
+    weights = layer.weight.astype(mx.float32)
+    if mode in MODES:
+        layer = layer.to_quantized(**MODES[mode])
+        weights = mx.stack([unpacked(layer, partial(rows_of, expert=head)) for head in range(4)])
+    x = mx.random.normal((1, heads, 50, 64 if transpose else 96)).astype(mx.bfloat16)
+    states = [mx.zeros((1, tokens, 64)) for tokens in (LEAST_TOKENS - 1, LEAST_TOKENS)]
+    block = OneLayer(layer)
+    plain = block(states[0], x, transpose)
+    quicken_prompts([block])
+    few, through = (block(state, x, transpose) for state in states)
+    assert bool(mx.array_equal(few, plain))
+    assert (through.shape, through.dtype) == (plain.shape, plain.dtype)
+    assert mode == "bf16" or not bool(mx.array_equal(through, plain))
+    exact = as_doubles(x) @ as_doubles(weights.swapaxes(-1, -2) if transpose else weights)
+    assert np.abs(as_doubles(through) - exact).mean() <= 1.05 * np.abs(as_doubles(plain) - exact).mean()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_matrix_when_unpacked_in_f32_then_it_takes_no_more_than_is_planned(mode: str) -> None:
+    module = QuantizedLinear.from_linear(Linear(1024, 512, bias=False), **MODES[mode])
+    mx.eval(module.parameters())
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    mx.eval(list(slices_of(module)))
+    assert mx.get_peak_memory() - before <= 1.02 * slices_bytes(1024 * 512)
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)

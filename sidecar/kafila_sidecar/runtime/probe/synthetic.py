@@ -4,6 +4,7 @@ They are `Shard`s, so that what is measured is what a stage will do. MLX thread 
 """
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import mlx.core as mx
@@ -92,12 +93,14 @@ def _make_up(built: Built, start: int, end: int, *, head: bool) -> None:
 
 
 def _made_up(array: mx.array, mode: str) -> mx.array:
-    """One random row again and again, which is quick to make; small numbers, however they are packed."""
-    row = array.shape[-1:]
+    """Small random numbers, however they are packed. Each row begins one number later than the one before it, which is
+    quick to make; were rows alike, a router would send all tokens to the same experts."""
+    *rows, width = array.shape
+    count = prod(rows)
     if mx.issubdtype(array.dtype, mx.floating):
-        values = (0.02 * mx.random.normal(row)).astype(array.dtype)
+        values = (0.02 * mx.random.normal((count + width,))).astype(array.dtype)
     elif array.dtype == mx.uint8:
-        values = mx.full(row, SMALL_SCALES[mode], dtype=mx.uint8)
+        values = mx.full((count + width,), SMALL_SCALES[mode], dtype=mx.uint8)
     else:
-        values = mx.random.randint(0, 1 << 30, row).astype(array.dtype) & SMALL_NUMBERS
-    return mx.contiguous(mx.broadcast_to(values, array.shape))
+        values = mx.random.randint(0, 1 << 30, (count + width,)).astype(array.dtype) & SMALL_NUMBERS
+    return mx.contiguous(mx.as_strided(values, (count, width), (1, 1))).reshape(array.shape)

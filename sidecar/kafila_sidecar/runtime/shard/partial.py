@@ -8,7 +8,7 @@ takes the received state, and the block just past our end stops the whole call.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import mlx.core as mx
@@ -240,6 +240,7 @@ def redirect(module: Module, handler: Handler) -> None:
     kind = type(module)
     names = parameters_of(kind)
 
+    @wraps(kind.__call__)
     def call(self: Module, *args: Any, **kwargs: Any) -> Any:
         return handler({**dict(zip(names, args, strict=False)), **kwargs}, lambda given: kind.__call__(self, **given))
 

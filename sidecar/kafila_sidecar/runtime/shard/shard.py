@@ -138,7 +138,7 @@ class Shard:
 
         check_experts(built.blocks[start:end])
         if quick:
-            quicken_prompts(built.blocks[start:end])
+            quicken_prompts(built.blocks[start:end], built.family.state)
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)

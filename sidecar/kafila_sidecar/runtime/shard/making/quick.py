@@ -1,51 +1,66 @@
-"""Prompts in 16 bits, or over packed weights, on a processor: computed in f32. MLX thread only.
+"""Prompts in 16 bits, over packed weights or through experts, on a processor: computed in f32. MLX thread only.
 
 MLX's matrix products of these kinds are made for few tokens on a processor: of 31 tokens and a 1024 x 3072 matrix one
 took 51 ms in bf16 and 690 ms in 4 bits, through f32 6 and 13 ms (two cores). So from `LEAST_TOKENS` tokens of one
-sequence on, a matrix is turned into f32 for the moment of its product, a slice at a time, and the result rounded. Each
-element is then at least as near to the exact one, but not always the same: of bf16 1 in 5,000 is the neighbouring
-number. Attention in 16 bits goes the same way, whose products are of that kind too: 256 tokens behind 1,800 took a
-block's 16 heads of 128 elements 2.7 s in bf16, and 0.5 s through f32 (one core). Single tokens and guesses are never
+sequence on, a matrix is turned into f32 for the moment of its product, a slice at a time (`widening.py`), and the
+result rounded; experts likewise, each with all tokens that chose it (`quick_experts.py`). Each element is then at least
+as near to the exact one, but not always the same: of bf16 1 in 5,000 is the neighbouring number. Attention in 16 bits
+goes the same way, whose products are of that kind too: 256 tokens behind 1,800 took a block's 16 heads of 128 elements
+2.7 s in bf16, and 0.5 s through f32 (one core). So do matrices of which each head has one: for 1,000 tokens of context
+four heads of 512 x 128 took 509 ms in 4 bits and 112 ms in bf16, through f32 9 ms. Single tokens and guesses are never
 computed so: what is decoded is what the architecture's own code gives.
 
-Slices are small, and no more than two are there at once, so that each takes the memory of the one before. Of larger
-ones that were all set up at once, memory went back to the system after each product and was taken again, page by page,
-for the next: 16 tokens through a block of width 4096 took 361 ms in bf16, and 131 so; over 4 bits in f32 502 and 196
-(one core). `bench/prefill.py` has how many times as quickly as an answer's tokens those of a prompt are read.
+`bench/prefill.py` has how many times as quickly as an answer's tokens those of a prompt are read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
+from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 
-from kafila_sidecar.runtime.footprint import SLICE_WEIGHTS, SLICES_AT_ONCE
-from kafila_sidecar.runtime.shard.partial import Forward, Given, redirect
+from kafila_sidecar.runtime.shard.making.quick_experts import LEAST_TOKENS, BlockCall, ExpertProduct, has_experts
+from kafila_sidecar.runtime.shard.making.widening import computed, slices_of
+from kafila_sidecar.runtime.shard.partial import Forward, Given, first_parameter, redirect
 from kafila_sidecar.runtime.shard.rows import ATTENTION
 
-LEAST_TOKENS = 9  # a step with guesses has up to 8
 HALF = (mx.bfloat16, mx.float16)
 
 
-def quicken_prompts(blocks: Sequence[Any]) -> None:
-    """Lets matrices and attention of these blocks take long chunks through f32, where the processor computes."""
+def quicken_prompts(blocks: Sequence[Any], state: str | None = None) -> None:
+    """Lets matrices, experts and attention of these blocks take long chunks through f32, where the processor computes.
+
+    state: the parameter of a block's call that takes the hidden state; None for the first.
+    """
     if mx.default_device() != mx.Device(mx.cpu):
         return
-    for module in (part for block in blocks for part in block.modules()):
-        if _is_slow(module):
-            redirect(module, _Product(module))
-        elif _attends(module):
-            _quicken_attention(module)
+    for block in blocks:
+        call = BlockCall(state or first_parameter(block))
+        for module in block.modules():
+            if _is_slow(module):
+                redirect(module, _Product(module, call))
+            elif has_experts(module):
+                redirect(module, ExpertProduct(module, call))
+            elif _has_slow_heads(module):
+                redirect(module, _HeadProduct(module, call))
+            elif _attends(module):
+                _quicken_attention(module)
+        redirect(block, call)
 
 
 def _is_slow(module: Any) -> bool:
     if isinstance(module, QuantizedLinear):
         return "global_scale" not in module
     return isinstance(module, Linear) and module.weight.dtype in HALF
+
+
+def _has_slow_heads(module: Any) -> bool:
+    if isinstance(module, QuantizedMultiLinear):
+        return "global_scale" not in module
+    return isinstance(module, MultiLinear) and module.weight.dtype in HALF
 
 
 def _attends(module: Any) -> bool:
@@ -82,74 +97,52 @@ class _Attention:
 
 
 class _Product:
-    """Answers the calls of one Linear."""
+    """Answers the calls of one Linear within a block."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+    def __init__(self, module: Any, call: BlockCall) -> None:
+        self._module, self._call = module, call
 
     def __call__(self, given: Given, forward: Forward) -> mx.array:
-        """x: [B, T, inputs]."""
+        """x: [B, T, inputs], or the rows of all tokens, [B T, inputs]."""
         x: mx.array = given["x"]
-        if x.ndim < 3 or x.shape[-2] < LEAST_TOKENS:
+        if not (x.shape[-2] >= LEAST_TOKENS if x.ndim > 2 else self._call.is_long):
             result: mx.array = forward(given)
             return result
         wide = x.astype(mx.float32)
-        product = mx.concatenate(list(self._products(wide)), axis=-1)
+        product = mx.concatenate(list(computed(wide @ part.T for part in slices_of(self._module))), axis=-1)
         if "bias" in self._module:
             product = product + self._module.bias.astype(mx.float32)
         return product.astype(x.dtype)
 
-    def _products(self, wide: mx.array) -> Iterable[mx.array]:
-        """With a few slices in memory: MLX would set up dozens ahead of the one that it computes."""
-        for slices in _batched(self._slices(), SLICES_AT_ONCE):
-            products = [wide @ part.T for part in slices]
-            mx.eval(products)
-            yield from products
 
-    def _slices(self) -> Iterable[mx.array]:
-        """The matrix [outputs, inputs] in f32, some outputs at a time."""
-        module = self._module
-        packed = isinstance(module, QuantizedLinear)
-        outputs = module.weight.shape[0]
-        inputs = module.weight.shape[1] * 32 // module.bits if packed else module.weight.shape[1]
-        step = max(1, SLICE_WEIGHTS // inputs)
-        for start in range(0, outputs, step):
-            rows = slice(start, start + step)
-            yield (_unpacked(module, rows) if packed else module.weight[rows]).astype(mx.float32)
+class _HeadProduct:
+    """Answers the calls of one layer of matrices within a block, of which each attention head has one. They make keys
+    and values of all the context for each chunk, where those are kept in few numbers."""
 
+    def __init__(self, module: Any, call: BlockCall) -> None:
+        self._module, self._call = module, call
 
-def _unpacked(module: Any, rows: slice) -> mx.array:
-    """[outputs, inputs] in the element type of the scales."""
-    weight, scales, biases = module.weight[rows], module.scales[rows], module.get("biases")
-    if module.mode == "affine" and module.bits in NUMBERS:
-        numbers = NUMBERS[module.bits](weight.view(mx.uint8)).astype(scales.dtype)
-        groups = numbers.reshape(*scales.shape, module.group_size)
-        spread: mx.array = groups * scales[..., None] + biases[rows][..., None]
-        return spread.reshape(numbers.shape)
-    weights: mx.array = mx.dequantize(
-        weight,
-        scales,
-        None if biases is None else biases[rows],
-        group_size=module.group_size,
-        bits=module.bits,
-        mode=module.mode,
-    )
-    return weights
+    def __call__(self, given: Given, forward: Forward) -> mx.array:
+        """x: [B, H or 1, S, inputs]; or outputs in place of inputs, where `transpose` is False."""
+        plain: mx.array = forward(given)  # lazy: in a long chunk only its element type is looked at
+        if not self._call.is_long:
+            return plain
+        wide = given["x"].astype(mx.float32)
+        heads = range(self._module.weight.shape[0])
+        product = self._product if given.get("transpose", True) else self._product_across
+        of_each = [product(wide[:, head : head + 1] if wide.shape[1] > 1 else wide, head) for head in heads]
+        return mx.concatenate([one.astype(plain.dtype) for one in of_each], axis=1)
 
+    def _product(self, x: mx.array, head: int) -> mx.array:
+        return mx.concatenate(list(computed(x @ part.T for part in slices_of(self._module, head))), axis=-1)
 
-def _halves(octets: mx.array) -> mx.array:
-    """The numbers of 4 bits that these bytes hold, a byte each, the lower half of each first."""
-    wide = octets.astype(mx.uint16)
-    return ((wide | (wide << 4)) & 0x0F0F).view(mx.uint8)
+    def _product_across(self, x: mx.array, head: int) -> mx.array:
+        """With the matrix as it lies: what its slices give is a sum."""
+        return sum(computed(self._parts_across(x, head)), mx.array(0.0))
 
-
-NUMBERS: Mapping[int, Callable[[mx.array], mx.array]] = {4: _halves, 8: lambda octets: octets}
-"""By bits, what unpacks numbers by operations on whole arrays. On x86-64 it gives the bits of MLX's `dequantize`, which
-takes one after another on a processor: 3.1 million weights of 4 bits in f32 1.4 ms in place of 4.1 (one core).
-Elsewhere a compiler may join its multiplication and addition, and round once less."""
-
-
-def _batched(slices: Iterable[mx.array], count: int) -> Iterator[Sequence[mx.array]]:
-    left = iter(slices)
-    while some := list(islice(left, count)):
-        yield some
+    def _parts_across(self, x: mx.array, head: int) -> Iterator[mx.array]:
+        start = 0
+        for part in slices_of(self._module, head):
+            end = start + part.shape[0]
+            yield x[..., start:end] @ part
+            start = end
