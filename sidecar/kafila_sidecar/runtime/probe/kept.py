@@ -19,7 +19,7 @@ from kafila_sidecar.runtime.probe.cost import Cost
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3  # of the files
+FORMAT = 4  # of the files, and of what is measured: prompts of mixtures are read otherwise since
 LASTS_S = 7 * 24 * 3600.0  # then the machine is measured anew
 SERVED_LASTS_S = 2 * 3600.0  # what slows a machine down is there for hours, or for good; the next session measures that
 
