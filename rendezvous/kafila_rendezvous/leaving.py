@@ -17,6 +17,6 @@ def leave(status: int) -> NoReturn:
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads it any more, or it was closed
             stream.flush()
     os._exit(status)

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,17 @@ async def test_rendezvous_when_a_librarys_thread_runs_as_it_ends_then_it_ends_we
     process.send_signal(signal.SIGTERM)
     _, log = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 0, log.decode()
+
+
+async def test_rendezvous_when_nobody_reads_what_it_says_then_it_ends_well(tmp_path: Path) -> None:
+    plain = f"exec {shlex.join(PLAIN)} --listen 127.0.0.1:0 --data {shlex.quote(str(tmp_path))} >&- 2>&-"
+    process = await asyncio.create_subprocess_exec("sh", "-c", plain)
+    for _ in range(200):
+        if (tmp_path / "mailboxes").exists():
+            break
+        await asyncio.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 10) == 0
 
 
 async def test_rendezvous_when_asked_for_its_version_then_says_it_and_the_protocols_and_serves_nothing() -> None:

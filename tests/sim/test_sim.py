@@ -56,6 +56,19 @@ def test_seed_when_played_twice_then_everything_happens_again(seed: int) -> None
     assert first.stdout == second.stdout
 
 
+@pytest.mark.parametrize("seed", [3, 22, 133])
+def test_seed_when_names_hash_otherwise_then_the_same_happens(seed: int) -> None:
+    """Nothing is done in the order of a set, by the product or by what plays around it."""
+    path = os.pathsep.join(folder for folder in sys.path if folder)
+    command = [sys.executable, "-c", f"from tests.sim.play import play; print(play({seed}).trace)"]
+    traces = set()
+    for hashing in ("0", "11", "77777777"):
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hashing}
+        played = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        traces.add(played.stdout)
+    assert len(traces) == 1
+
+
 def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """In a process of its own, whose hash seed is always the same, and where the dead may lie."""
     path = os.pathsep.join(folder for folder in sys.path if folder)

@@ -35,10 +35,10 @@ class OldRooms:
 
     def look(self, group: asyncio.TaskGroup) -> None:
         """The host or the room may be another one."""
-        wanted = set(self._places()[1:]) if self._replica.is_host else set()
-        for place in self._attending.keys() - wanted:
+        wanted = dict.fromkeys(self._places()[1:] if self._replica.is_host else ())
+        for place in [one for one in self._attending if one not in wanted]:
             self._attending.pop(place).cancel()
-        for place in wanted - self._attending.keys():
+        for place in [one for one in wanted if one not in self._attending]:
             self._attending[place] = group.create_task(self._attend(place), name="attend a room of before")
 
     def stop(self) -> None:

@@ -255,7 +255,8 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         came_back = envelope.sequence >= (sender.index + 1) * NUMBERS_EACH_TIME
-        if came_back and not (sender.name == self.log.host and control.HasField("entries")):
+        is_news = control.HasField("entries") and sender.name == self.log.host  # which say that it is back
+        if came_back and not is_news and envelope.log_length > len(self.log):
             raise Early(f"{sender.name} came back, by an entry on its way")
         seen.add(envelope.sequence)
         self._hear_refusal(sender, envelope.log_length, control)

@@ -186,15 +186,16 @@ class Follower:
 
     def left(self, member: str, now: float) -> list[FollowerOutput]:
         """A member said goodbye."""
-        return self.failed(Fault(member, "UNAVAILABLE", f"{member} left the session"), now)
+        return self.failed(Fault(member, "UNAVAILABLE", f"{member} left the session"), now, resigns=True)
 
-    def failed(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        """A member says of itself that it can't go on, or has shown that it must not; the others can."""
+    def failed(self, fault: Fault, now: float, *, resigns: bool = False) -> list[FollowerOutput]:
+        """A member says of itself that it can't go on, or has shown that it must not; the others can. resigns: it says
+        goodbye."""
         if self.state is State.CLOSED or fault.member not in self.members:
             return []
         if fault.member == self.host:
             self._host_fault = fault
-        if not self.liveness.receive_goodbye(fault.member, now):
+        if not self.liveness.receive_goodbye(fault.member, now, resigns=resigns):
             return []
         return self._lose(fault, now) + self._vote()
 

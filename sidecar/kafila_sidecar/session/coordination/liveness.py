@@ -21,6 +21,7 @@ GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
 LINK_SILENT_S = 15.0  # silence alone
 LISTEN_S = 5.0  # after its own sleep a member hears what the others say before it judges anybody
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
+KNOCK_COUNTS_S = 6.0  # from a member's knock on: who comes back knocks every 3 s
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
 ONE_OUTAGE_S = 15.0  # false alarms about different members within this are one: they have one cause
@@ -62,7 +63,8 @@ class Liveness:
         self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or died
-        self._outside: set[str] = set()  # knock, to come back, and were not heard in the session since
+        self._resigned: set[str] = set()  # of those who left, by their own word
+        self._knocked_at: dict[str, float] = {}  # who comes back, and was not heard in the session since
         self._takeover_by: float | None = None
         self._listens_until: float | None = None
 
@@ -84,7 +86,8 @@ class Liveness:
         self._departed_at = {member: since for member, since in self._departed_at.items() if member in kept}
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
         self._asked = {member: at for member, at in self._asked.items() if member in kept}
-        self._left, self._gone, self._outside = self._left & kept, self._gone & kept, self._outside & kept
+        self._left, self._gone, self._resigned = self._left & kept, self._gone & kept, self._resigned & kept
+        self._knocked_at = {member: at for member, at in self._knocked_at.items() if member in kept}
         if host != self._host:
             self._host, self._takeover_by, self._doubted_at = host, None, None
             self._await_successor(now)
@@ -95,7 +98,7 @@ class Liveness:
             return
         self._heard_at[member] = now
         self._gone.discard(member)
-        self._outside.discard(member)
+        self._knocked_at.pop(member, None)
         if member == self._host:
             self._takeover_by = self._doubted_at = None
             if member not in self._departed_at:
@@ -106,14 +109,16 @@ class Liveness:
         if self._doubted_at is None and self._host not in {self._me, *self._gone}:
             self._doubted_at = now
 
-    def receive_knock(self, member: str) -> None:
-        """A member, it seems, was started again or has given up waiting, and comes back: until it is heard in here it
-        votes for nobody."""
-        self._outside.add(member)
+    def receive_knock(self, member: str, now: float) -> None:
+        """A member, it seems, was started again or has given up waiting, and comes back: it votes for nobody in here.
+        Nothing proves it, so that it counts for a moment only, and not against what is heard of that member here."""
+        self._knocked_at[member] = now
 
-    def receive_goodbye(self, member: str, now: float) -> bool:
-        """A member says that it goes. False if it was gone before."""
+    def receive_goodbye(self, member: str, now: float, *, resigns: bool = False) -> bool:
+        """A member goes by its own word, which is a host's resignation, or by what it can't do. False if it was gone
+        before."""
         self._left.add(member)
+        self._resigned |= {member} if resigns else set()
         return self._lose(member, now)
 
     def receive_departure(self, member: str, now: float) -> None:
@@ -158,7 +163,9 @@ class Liveness:
 
     def next_timer(self, now: float, silent_s: Mapping[str, float]) -> float | None:
         """The earliest moment at which somebody may have to be asked for, or be dead."""
-        timers = [] if self._takeover_by is None else [now if self._lacks_voters else self._takeover_by]
+        timers = [] if self._takeover_by is None else [self._takeover_by]
+        if self._takeover_by is not None and self._lacks_voters(now, silent_s):
+            timers.append(now)
         for member in self._others:
             if self._may_be_asked(member, now, silent_s):
                 timers.append(self._missed_since(member, now, silent_s) + ASK_AFTER_S)
@@ -174,7 +181,7 @@ class Liveness:
         self._listens_until = None
         if self._doubted_at is not None and now - silent_s.get(self._host, math.inf) > self._doubted_at:
             self._doubted_at = None  # its link says that it is there
-        if self._takeover_by is not None and (now >= self._takeover_by or self._lacks_voters):
+        if self._takeover_by is not None and (now >= self._takeover_by or self._lacks_voters(now, silent_s)):
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
         for member in self._others:
@@ -195,13 +202,20 @@ class Liveness:
     def _others(self) -> Sequence[str]:
         return [member for member in self._members if member != self._me]
 
-    @property
-    def _lacks_voters(self) -> bool:
-        """Whether nobody can become the host in here, which one of two never can: who waits for that goes to where the
-        others come back, as soon as somebody does."""
+    def _lacks_voters(self, now: float, silent_s: Mapping[str, float]) -> bool:
+        """Whether nobody can become the host in here, as so many knock to come back; of two, if the host does, whom
+        the other one can't succeed. Who waits for a successor goes where they come back. None votes where the host has
+        resigned: its heir takes over."""
+        outside = {
+            member
+            for member, at in self._knocked_at.items()
+            if now < at + KNOCK_COUNTS_S and silent_s.get(member, math.inf) >= LINK_SILENT_AND_GONE_S
+        }
+        if not outside or self._host in self._resigned:
+            return False
         heirs = [one for one in self._members if one != self._host]
-        voters = [one for one in heirs if one not in self._outside]
-        return bool(self._outside) and (len(heirs) == 1 or 2 * len(voters) <= len(heirs))
+        voters = [one for one in heirs if one not in outside]
+        return self._host in outside if len(heirs) == 1 else 2 * len(voters) <= len(heirs)
 
     def _may_be_asked(self, member: str, now: float, silent_s: Mapping[str, float]) -> bool:
         """Once; who has no link again each time that it has said nothing for long."""

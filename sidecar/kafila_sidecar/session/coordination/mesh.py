@@ -58,6 +58,11 @@ class Mesh:
         one, other = edge
         return self.cannot_reach(one, other) and self.cannot_reach(other, one)
 
+    def moved(self, member: str) -> None:
+        """It can be reached elsewhere than before: of links that don't stand nothing is known any more."""
+        standing = self._standing
+        self._up = {edge: link for edge, link in self._up.items() if member not in edge or edge in standing}
+
     def part(self, edge: Edge) -> None:
         """The two can't exchange frames by any path, until both say that their link stands."""
         one, other = sorted(edge)
@@ -88,13 +93,14 @@ class Mesh:
         return cannot > can
 
     def entries(self, members: Collection[str]) -> list[Json]:
-        """The planner's "edges" among these members, in the order of names: also of links that were closed since no
-        plan needed them any more, as they were. The planner's guess instead could make them look better than they are,
-        again after each plan that does without them."""
+        """The planner's "edges" among these members, in the order of names: also of direct links that were closed since
+        no plan needed them any more, as they were. The planner's guess instead could make them look better than they
+        are, again after each plan that does without them."""
         kept = set(members)
         apart = {edge: _unusable(edge) for edge in self._apart | self._barred}
-        broken = {frozenset(pair) for pair in self._cannot}
-        edges = {**{edge: link for edge, link in self._up.items() if edge not in broken}, **apart}
+        broken, standing = {frozenset(pair) for pair in self._cannot}, self._standing
+        known = (edge for edge, link in self._up.items() if edge in standing or link["path"] == "direct")
+        edges = {**{edge: self._up[edge] for edge in known if edge not in broken}, **apart}
         return [edges[edge] for edge in sorted(edges, key=sorted) if edge <= kept]
 
     def missing(self, proposal: Proposal, members: Collection[str]) -> list[Edge]:

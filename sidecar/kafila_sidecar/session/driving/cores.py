@@ -29,7 +29,7 @@ Terms = Callable[[], PlanningTerms | None]
 class WantsLinks(Protocol):
     """What makes the links; `links.Links`."""
 
-    def want(self, peers: frozenset[str]) -> None: ...
+    def want(self, peers: frozenset[str], *, epoch: int) -> None: ...
     def renew(self, peer: str) -> None: ...
 
 
@@ -98,8 +98,8 @@ class Cores:
         """What the follower asks for."""
         for output in outputs:
             match output:
-                case ev.OpenLinks(_, peers):
-                    self._links.want(peers)
+                case ev.OpenLinks(epoch, peers):
+                    self._links.want(peers, epoch=epoch)
                 case ev.LoadShard(proposal):
                     self._load(proposal)
                 case ev.Serve(proposal):

@@ -149,10 +149,12 @@ class Dispatcher:
 
     def _heard_candidates(self, sender: str, candidates: Sequence[Candidate]) -> None:
         """Who joined later listens by its first word at the latest; what was said before may not have reached it."""
-        is_new = not self._links.knows(sender)
+        before = self._links.known(sender)
+        if before is not None and list(before) != list(candidates):
+            self._knows.mesh.moved(sender)
         self._links.learn(sender, candidates)
         in_order = [name for name in self._follower.members if name in (sender, self._follower.name)]
-        if is_new and in_order == [self._follower.name, sender]:
+        if before is None and in_order == [self._follower.name, sender]:
             self._introduce()
 
     async def _heard_begun(self) -> None:

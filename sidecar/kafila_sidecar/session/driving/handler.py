@@ -116,7 +116,7 @@ class EventHandler:
             case events.HostMissed():
                 self._follower.liveness.receive_doubt(self._now())
             case events.Knocked(name):
-                self._follower.liveness.receive_knock(name)
+                self._follower.liveness.receive_knock(name, self._now())
             case events.RoomMoved():
                 self._follower.liveness.receive_move(self._channel.keeper_of_room)
                 self._network.moved(list(self._standing.up))
@@ -129,6 +129,7 @@ class EventHandler:
             case StageMisled(by, sentence):
                 await self._misled(by, sentence)
             case NetworkMoved():
+                self._cores.knowledge.mesh.moved(self._follower.name)
                 await self._introduction.moved()
             case Call(run):
                 await run()

@@ -90,15 +90,17 @@ class Links:
         self._told = told
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
+        self._epoch = 0  # whose plan wants them
         self._also: dict[str, frozenset[str]] = {}
         self._reached: frozenset[str] = frozenset()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
         self.other_ends = OtherEnds()
 
-    def knows(self, peer: str) -> bool:
-        """Whether it has said where it can be reached."""
-        return peer in self._candidates and self._candidates[peer].done()
+    def known(self, peer: str) -> Sequence[Candidate] | None:
+        """Where it said last that it can be reached; None where it has not."""
+        told = self._candidates.get(peer)
+        return told.result() if told is not None and told.done() else None
 
     def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
         """A peer said where it can be reached now."""
@@ -108,11 +110,13 @@ class Links:
             self._candidates[peer] = known = asyncio.get_running_loop().create_future()
         known.set_result(candidates)
 
-    def want(self, peers: frozenset[str]) -> None:
-        """Hold exactly these links from now on, for a plan that is new: those that stand are told for it, also where
-        they were for the last one. What was told before may not be what the host has heard since."""
+    def want(self, peers: frozenset[str], *, epoch: int) -> None:
+        """Hold exactly these links from now on, for the plan of that epoch: those that stand are told once for each
+        plan, also where they were for the last one. What was told before may not be what the host has heard since."""
+        known = self._wanted if epoch == self._epoch else frozenset[str]()
+        self._epoch = epoch
         self._hold(peers)
-        for peer in sorted(peers & self._standing.up.keys()):
+        for peer in sorted((peers - known) & self._standing.up.keys()):
             self._told(peer, self._standing.up[peer], None)
 
     def _hold(self, peers: frozenset[str]) -> None:
@@ -170,7 +174,7 @@ class Links:
 
     def _keep_needed(self) -> None:
         needed = self._needed
-        for peer in set(self._keepers) - needed:
+        for peer in sorted(self._keepers.keys() - needed):
             self._keepers.pop(peer).cancel()
         for peer in sorted(needed - set(self._keepers)):
             self._keepers[peer] = self._tasks.create_task(self._keep(peer), name=f"link to {peer}")

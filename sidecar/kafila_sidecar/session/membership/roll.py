@@ -51,7 +51,7 @@ def _out_since(log: Log, index: int) -> Iterator[bytes]:
     for at, signed in enumerate(log.entries[index:], start=index):
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         before, after = log.before(at).members, log.before(at + 1).members
-        for member in (before[name] for name in before.keys() - after.keys()):
+        for member in (one for name, one in before.items() if name not in after):
             has_left = "left" in (entry.removed.reason, entry.taken_over.reason)
             if member.fingerprint not in now and (has_left or log.is_past(member, at)):
                 yield member.fingerprint

@@ -20,10 +20,10 @@ from kafila_sidecar.session.channel.events import (
     WentAstray,
 )
 from kafila_sidecar.session.channel.presence import Presence
-from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
+from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
-from kafila_sidecar.session.membership.entries import admit, take_back
+from kafila_sidecar.session.membership.entries import admit, lock, take_back
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.rivals import Forked
@@ -278,6 +278,25 @@ def test_member_when_it_was_started_again_then_its_words_are_told_after_the_news
     told_of = anna.receive(host.write_entries())
     assert told_of is not None
     assert [type(one) for one in told_of if not isinstance(one, Spoke)] == [MemberRemoved, MemberJoined, MessageFrom]
+
+
+def test_members_when_their_host_takes_one_back_for_one_of_them_only_then_it_is_convicted() -> None:
+    """To the other one that host says something else in that place: who came back numbers anew, and is heard."""
+    host, anna, ben = three()
+    anna.receive(host.write_entries())
+    ben = started_again(host, ben)
+    lock(host.log, host.identity, locked=True)
+    anna.receive(host.write_entries())
+    convicted = []
+    for writer, reader in ((ben, anna), (anna, ben), (ben, anna)):
+        for sealed in (writer.write(go(1)), *(letter for _, letter in writer.take_letters())):
+            try:
+                reader.receive(sealed)
+            except HostForked:
+                convicted.append(reader.self_name)
+            except Denied:  # a letter by an entry that is not in this history
+                continue
+    assert convicted
 
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:

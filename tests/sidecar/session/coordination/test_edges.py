@@ -110,6 +110,16 @@ def test_edge_when_its_link_is_down_then_the_planner_knows_it_as_it_was_unless_i
     assert [one["rtt_s"] for one in known] == [0.04]
     mesh.unlinked("bob", "ada", broken=broken)
     assert mesh.entries(("ada", "bob")) == ([] if broken else known)
+    mesh.moved("bob")  # elsewhere it may be another one
+    assert mesh.entries(("ada", "bob")) == []
+    mesh.linked("ada", "bob", "relay", 0.04)
+    mesh.linked("bob", "ada", "relay", 0.04)
+    assert len(mesh.entries(("ada", "bob"))) == 1
+    mesh.moved("bob")  # the link stands
+    assert len(mesh.entries(("ada", "bob"))) == 1
+    mesh.unlinked("bob", "ada", broken=broken)
+    assert mesh.entries(("ada", "bob")) == []  # a direct path may be found yet
+    mesh.linked("ada", "bob", "direct", 0.04)
     mesh.keep(("ada",))  # who is another one when it comes back
     mesh.keep(("ada", "bob"))
     assert mesh.entries(("ada", "bob")) == []

@@ -8,6 +8,7 @@ from kafila_sidecar.session.coordination.liveness import (
     ASK_AFTER_S,
     GONE_WITHOUT_LINK_S,
     HEARING_S,
+    KNOCK_COUNTS_S,
     LINK_SILENT_AND_GONE_S,
     LINK_SILENT_S,
     ONE_OUTAGE_S,
@@ -110,12 +111,31 @@ def test_host_when_it_is_missed_and_too_few_are_left_to_vote_by_what_knocks_then
     if is_missed:
         assert liveness.handle_timer(1.0 + GONE_WITHOUT_LINK_S, {}) == [Died("ada")]
     for name in knock:
-        liveness.receive_knock(name)
+        liveness.receive_knock(name, 3.5)
     liveness.receive_message(heard, 3.7)
     gives_up = any(isinstance(one, NoSuccessor) for one in liveness.handle_timer(4.0, {}))
     assert gives_up is (is_missed and not waits)
     if gives_up:
         assert liveness.next_timer(4.0, {}) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("knocked_at", "silent_s", "resigns", "waits"),
+    [
+        (3.9, {}, False, False),
+        (4.0 - KNOCK_COUNTS_S, {}, False, True),  # a knock that is repeated by who carries it counts no longer
+        (3.9, {"bob": 0.1}, False, True),  # it is heard in the session
+        (3.9, {"bob": LINK_SILENT_AND_GONE_S}, False, False),
+        (3.9, {}, True, True),  # its heir takes over by the resignation: nobody has to vote
+    ],
+)
+def test_knock_when_it_is_old_or_others_say_otherwise_then_the_wait_for_a_successor_goes_on(
+    knocked_at: float, silent_s: dict[str, float], resigns: bool, waits: bool
+) -> None:
+    liveness = Liveness(me="cyd", host="ada", members=("ada", "bob", "cyd"))
+    assert liveness.receive_goodbye("ada", 1.0, resigns=resigns)
+    liveness.receive_knock("bob", knocked_at)
+    assert liveness.handle_timer(4.0, silent_s) == ([] if waits else [NoSuccessor()])
 
 
 def test_host_when_it_is_succeeded_by_somebody_dead_then_the_wait_begins_anew() -> None:

@@ -82,7 +82,7 @@ async def linked_members(village: Village) -> AsyncIterator[dict[str, LinkedMemb
         for follower in all_of_them.values():
             for name, other in all_of_them.items():
                 follower.links.learn(name, other.candidates())
-            follower.links.want(frozenset(all_of_them) - {follower.replica.self_name})
+            follower.links.want(frozenset(all_of_them) - {follower.replica.self_name}, epoch=1)
         try:
             yield all_of_them
         finally:
@@ -105,7 +105,7 @@ async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_othe
         await host.reached("anna")
         await anna.reached("host")
         assert anna.standing.to("host") is before
-        eve.links.want(frozenset())
+        eve.links.want(frozenset(), epoch=2)
         for name in ("host", "anna"):
             member, keys = pairs[name]
             strangers = world[name].endpoint.strangers
@@ -147,7 +147,7 @@ async def test_link_when_the_plan_has_another_round_trip_then_it_is_told_again_o
         host.changes.clear()
         host.links.tell_settled({"anna": now_s + 0.1, "eve": now_s, "nobody": 1.0})
         assert host.changes == [("anna", True)]
-        host.links.want(frozenset({"eve"}))
+        host.links.want(frozenset({"eve"}), epoch=3)
         host.changes.clear()
         host.links.tell_settled({"anna": now_s + 0.1})
         assert host.changes == []
@@ -175,12 +175,12 @@ async def test_link_when_only_weights_are_drawn_over_it_then_it_stands_and_nobod
         before = host.standing.to("anna")
         for member in (host, anna):
             member.changes.clear()
-            member.links.want(frozenset())
+            member.links.want(frozenset(), epoch=4)
         assert host.standing.to("anna") is before
         assert (host.changes, anna.changes) == ([("anna", False)], [("host", False)])
-        host.links.want(frozenset({"anna"}))
+        host.links.want(frozenset({"anna"}), epoch=5)
         assert host.changes[-1] == ("anna", True)
-        host.links.want(frozenset())
+        host.links.want(frozenset(), epoch=6)
         for member, peer in ((host, "anna"), (anna, "host")):
             member.links.also(peer, frozenset())
         await host.reached()
