@@ -17,6 +17,7 @@ import mlx_lm
 from mlx_lm.generate import BatchGenerator
 
 from bench.stories import story_prompts
+from kafila_rendezvous.leaving import leave
 
 
 def main() -> None:
@@ -57,3 +58,4 @@ def several(model: Any, prompts: list[list[int]], tokens: int) -> list[list[floa
 
 if __name__ == "__main__":
     main()
+    leave(0)

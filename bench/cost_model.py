@@ -10,7 +10,6 @@ machine's slower and quicker moments out of the comparison. Ends with 1 where th
 import argparse
 import asyncio
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import add_record_option, record
+from kafila_rendezvous.leaving import leave
 from kafila_sidecar.models.reading import dtype_of
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.cost import Cost
@@ -195,4 +195,4 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    leave(asyncio.run(main()))

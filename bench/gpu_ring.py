@@ -64,6 +64,7 @@ from zlib import crc32
 
 from bench.members import Answered, RingShape, environment, received, ring_of_processes
 from bench.record import add_record_option, record
+from kafila_rendezvous.leaving import leave
 from kafila_sidecar.machine.handling import Handling
 from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.mlx_thread import MlxThread
@@ -446,3 +447,4 @@ def report_wanted(rounds: Sequence[Round]) -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)

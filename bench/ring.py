@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kafila_rendezvous.leaving import leave
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -142,3 +144,4 @@ def report(rounds: list[tuple[dict[str, float], dict[str, Any]]]) -> dict[str, f
 
 if __name__ == "__main__":
     main()
+    leave(0)

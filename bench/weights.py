@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from kafila_rendezvous.leaving import leave
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.support.checkpoint import Stored, write_json, write_weights
@@ -185,3 +186,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)
