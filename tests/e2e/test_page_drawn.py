@@ -69,6 +69,8 @@ class PlayedServer(ThreadingHTTPServer):
         self.alternatives: dict[str, str] = {}
         self.refuses = ""
         self.choices: list[dict[str, Any]] = []
+        self.may_plan = threading.Event()  # for every objective; until then who asks for that waits
+        self.may_plan.set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -109,7 +111,9 @@ class PlayedPage(SimpleHTTPRequestHandler):
         if self.path.endswith("/choose"):
             self._tell(*self.server.choose(said))
         else:
-            self._tell(200, {"alternatives_json": self.server.alternatives})
+            alternatives = dict(self.server.alternatives)
+            assert self.server.may_plan.wait(10)
+            self._tell(200, {"alternatives_json": alternatives})
 
     def _watch(self) -> None:
         self.send_response(200)
@@ -200,6 +204,30 @@ def test_choice_when_another_plan_stands_by_then_then_it_says_so_and_the_next_na
     page.get_by_role("button", name="Fetch by this plan…").click()
     says_fetch(page)
     assert [one["shown"] for one in server.choices] == [stages(10), stages(14)]
+    page.close()
+
+
+def test_choice_when_what_was_asked_for_another_plan_comes_late_then_the_page_shows_the_one_that_stands_by(
+    browser: Browser,
+) -> None:
+    server = PlayedServer(choosing(2, head_blocks=10))
+    server.alternatives = {"throughput": planned(15)}
+    server.may_plan.clear()
+    page = opened(browser, server)
+    expect(page.locator("#chosen")).to_contain_text("ada 10, bob 20")
+    server.alternatives = {}
+    server.become(choosing(3, head_blocks=14))
+    expect(page.locator("#chosen")).to_contain_text("ada 14, bob 16")
+    answered: list[str] = []
+    page.on("requestfinished", lambda request: answered.append(request.url))
+    server.may_plan.set()
+    for _ in range(100):
+        page.wait_for_timeout(50)
+        if sum(url.endswith("/plan") for url in answered) == 2:
+            break
+    page.wait_for_timeout(100)
+    assert [one.get_attribute("data-division") for one in page.locator("#choices button").all()] == ["ada 14, bob 16"]
+    assert "ada 15" not in page.locator("#plans").inner_text()
     page.close()
 
 

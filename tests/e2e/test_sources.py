@@ -104,7 +104,7 @@ def test_three_members_when_they_fetch_divide_anew_and_lose_one_then_the_host_is
 ) -> None:
     ada, bob, cyd = cluster.members
     headers, tensors = sizes(folder)
-    session = form(cluster, TINY)
+    session = form(cluster, TINY, "--replan", "never")  # on a busy machine another one may soon look better
     assert set(held_by(session)) == set(NAMES)
     assert sent(cluster) == tensors + 3 * headers
     expected = answer_of(bob)

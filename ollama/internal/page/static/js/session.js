@@ -7,8 +7,11 @@ import { blocks, bytes, rate, seconds } from "./units.js";
 const NARROW_PX = 480;
 const DOING = { waiting: "waits", reading: "is read", answering: "is answered" };
 
+let shown = null; // as it is shown now
+
 /** Shows all of it. */
 export function show(session) {
+  shown = session;
   const isHost = session.self === session.host;
   document.title = `${session.state} · Kafila session`;
   fill(at("headline"), ...told(headline(session)));
@@ -107,7 +110,7 @@ let othersOf = "";
 function showPlan(session) {
   at("better").hidden = !session.better_plan;
   at("better").textContent = session.better_plan;
-  if (othersOf !== `${session.id} ${session.epoch}`) others = {};
+  if (othersOf !== epochOf(session)) others = {};
   const name = session.state === "ready" ? "what runs now" : "this plan";
   const plans = { ...(session.plan_json && { [name]: JSON.parse(session.plan_json) }), ...others };
   at("plans").hidden = !Object.keys(plans).length;
@@ -134,21 +137,23 @@ function showChoice(session) {
   const differ = Object.entries(others).filter(([, plan]) => plan.stages && division(plan) !== now);
   fill(at("choices"), choice("", plan, "Fetch by this plan…", "strong"), ...differ.map(([objective, plan]) =>
     choice(objective, plan, `Best for ${objective}: ${division(plan)}, ${rate(plan.tokens_per_s_one_user)}…`, "")));
-  const epoch = `${session.id} ${session.epoch}`;
-  if (askedFor === epoch) return;
-  askedFor = epoch;
-  showAlternatives(session).then(() => showChoice(session), () => {}); // else this plan alone can be chosen
+  if (askedFor === epochOf(session)) return;
+  askedFor = epochOf(session);
+  showAlternatives(session).then(() => showChoice(shown), () => {}); // else this plan alone can be chosen
 }
+
+const epochOf = (session) => `${session.id} ${session.epoch}`;
 
 const choice = (objective, plan, label, kind) => el("button", { type: "button", class: kind, "data-choose": objective,
   "data-division": division(plan), "data-shown": JSON.stringify(plan.stages.map(({ member, start, end }) => ({ member, start, end }))) }, label);
 
-/** Has the server plan for every objective. */
+/** Has the server plan for every objective; nothing is shown of it if another plan stands by when it answers. */
 export async function showAlternatives(session) {
   const reply = await call("plan", { session: session.id });
+  if (epochOf(shown) !== epochOf(session)) return;
   others = Object.fromEntries(Object.entries(reply.alternatives_json).map(([name, json]) => [name, JSON.parse(json)]));
-  othersOf = `${session.id} ${session.epoch}`;
-  showPlan(session);
+  othersOf = epochOf(session);
+  showPlan(shown);
 }
 
 /** What this machine's network does, in words. */
