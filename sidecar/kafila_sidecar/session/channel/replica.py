@@ -211,7 +211,7 @@ class Replica:
     def _receive(self, sealed: bytes) -> list[Event] | None:
         message = read_sealed(sealed)
         if not message.key and message.pair < len(self.log) and message.pair not in {one.index for one in self.members}:
-            raise Denied("a message was sealed by somebody who is no member any more")
+            return self._hear_former_host(message)
         try:
             host = None if self.is_host else self.log.now.host_member
             return self._take(read_envelope(self.keys.open(message, self.members, signs_own_return=host)))
@@ -289,6 +289,17 @@ class Replica:
                 return [KnowsItIsOut(former.member.name)]
             self._tell_out(former, control)
         raise Denied("a sealed message comes from somebody who is no member")
+
+    def _hear_former_host(self, message: ring_pb2.Sealed) -> list[Event]:
+        """A letter to this member by somebody who is none any more. A host that does not know that it was succeeded
+        may have a key of its own by now, so that nothing else of it can be read. Raises Denied."""
+        former = self.log.former_host(message.pair)
+        if former is None:
+            raise Denied("a message was sealed by somebody who is no member any more")
+        envelope = read_envelope(self.keys.open(message, (former.member,)))
+        if envelope.sender != former.member.name:
+            raise Denied("a letter is not by who sealed it")
+        return self._hear_out(envelope)
 
     def _tell_out(self, former: Former, control: ring_pb2.Control) -> None:
         """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on

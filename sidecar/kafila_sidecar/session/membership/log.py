@@ -178,6 +178,14 @@ class Log:
                 return Former(member, index)
         return None
 
+    def former_host(self, index: int) -> Former | None:
+        """Who came, or came back, by the entry `index`, was the host when it was removed, and is no member now."""
+        for at in range(len(self) - 1, index, -1):
+            host = self._history[at].host_member
+            if host.index == index and host.name not in self.now.members:
+                return Former(host, at)
+        return None
+
     def was_host(self, former: Former) -> bool:
         """Whether that one was the host when it was removed."""
         return self._history[former.removed_at].host == former.member.name

@@ -1,11 +1,13 @@
 """A host that may have been replaced asks who is with it, once for each proof, and stays only with most of those of
 whom the votes were a majority."""
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
 from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied
 from kafila_sidecar.session.channel.events import KnowsItIsOut, Outvoted, WentAstray
 from kafila_sidecar.session.channel.following import Following
 from kafila_sidecar.session.channel.upkeep import Acts
@@ -94,6 +96,30 @@ async def test_host_when_it_puts_out_a_voter_until_one_other_is_left_then_it_may
     following._yield_or_stay(Outvoted("anna", (entry,)))
     assert isinstance(done[-1], LeftBehind) is not knows
     assert (host.log.member("anna") is None) is knows  # nobody can vote with her any more
+
+
+@pytest.mark.parametrize("put_out", [("anna",), ("anna", "carl")])
+def test_host_when_it_was_succeeded_and_has_a_key_of_its_own_by_now_then_it_hears_so_from_who_is_with_the_successor(
+    put_out: tuple[str, ...],
+) -> None:
+    """Whom it writes to can read nothing that is for all; with a longer history, too."""
+    village = Village("anna", "ben", "carl")
+    village.deaf = {"host", "carl"}
+    village.do("ben", village["ben"].upkeep.vote("anna"))
+    village.do("anna", village["anna"].upkeep.vote("anna"))
+    host, ben = village["host"].replica, village["ben"].replica
+    assert ben.log.host == "anna"
+    village.deaf = {"anna", "ben"}
+    for name in put_out:
+        village.do("host", village["host"].upkeep.remove(name, "lost"))
+    (reader,) = (one for one in host.members if one.name == "ben")
+    for sealed in host.repeat_for(reader):
+        with contextlib.suppress(Denied):
+            ben.receive(sealed)
+    told_to = ben.take_letters()
+    assert {one.name for one, _ in told_to} == {"host"}
+    events = [event for _, letter in told_to for event in host.receive(letter) or []]
+    assert [event.name for event in events if isinstance(event, Outvoted)][:1] == ["anna"]
 
 
 def _heard_again(village: Village) -> None:
